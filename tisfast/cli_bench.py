@@ -14,6 +14,8 @@ from tisfast import __version__
 from tisfast.bench.against import Against
 from tisfast.bench.arguments import Files, Given, read
 from tisfast.bench.asked import Asked
+from tisfast.bench.calibration import calibrate
+from tisfast.bench.capture import main as capture
 from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
@@ -31,6 +33,7 @@ from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
 from tisfast.bench.tls_flags import no_certificate
+from tisfast.bench.tracing import traced
 from tisfast.bench.versus import Versus
 from tisfast.client import Client, ConnectionLost
 from tisfast.errors import ConfigError, TisError, Unavailable
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     if arguments[:1] == ["compare"]:
         return compare_files(arguments[1:])
+    if arguments[:1] == ["capture"]:
+        return capture(arguments[1:])
     try:
         given = read(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -76,7 +81,7 @@ def _measure(given: Given) -> int:
             session.stop = stop
             session.progress = _progress(asked, live)
             session.on_level = partial(_print_level, asked, live)
-            session.probe()
+            _prove(session, given)
             print(_header(session), end="", flush=True)
             run = session.run()
     print(summary(run), end="", flush=True)
@@ -96,7 +101,7 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
         with stoppable(partial(_say, live)) as stop:
             for session in sessions:
                 session.stop, session.progress = stop, live.tell
-                session.probe()
+                _prove(session, given)
             versus.on_level = partial(_print_both, sessions, live)
             print(_header(sessions[0]), end="", flush=True)
             runs = versus.run()
@@ -115,6 +120,15 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
 def _header(session: Session) -> str:
     asked = session.asked
     return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
+
+
+def _prove(session: Session, given: Given) -> None:
+    """One request goes well; with --calibrate it is known how many the client can do."""
+    session.probe()
+    if given.calibrate and not session.stop.requested:
+        session.most_requests = most = calibrate(session)
+        what = f"{most:.0f} such requests a second of a core ({1e6 / most:.1f} usec each)"
+        print(f"The client can do {what} to {session.asked.address}", flush=True)
 
 
 def _live(given: Given, held: ExitStack) -> Live:
@@ -150,7 +164,7 @@ def _session(given: Given, held: ExitStack) -> Session:
         options["tls"] = asked.tls
     client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
     try:
-        mixed = mixed_session(asked, client) if asked.mix else None
+        mixed = mixed_session(asked, client) if asked.several else None
         model = look_up(client, asked) if mixed is None else mixed.model
     except ConnectionLost as error:
         raise Unavailable(error.message + no_certificate(asked.tls, asked.address)) from None
@@ -159,6 +173,7 @@ def _session(given: Given, held: ExitStack) -> Session:
         held.callback(metrics.close)
     session = mixed if mixed is not None else held.enter_context(prepared(client, asked, model))
     session.metrics = metrics
+    held.enter_context(traced(client, asked.tracing))
     return session
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.analyze.made_trials import trial, variant
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
-from tisfast.analyze.search import brute, quick
-from tisfast.analyze.space import Axis, Space, automatic, check, free_axis, numbers
+from tisfast.analyze.search import bayesian, brute, quick
+from tisfast.analyze.space import Automatic, Axis, Space, check, free_axis, numbers
 from tisfast.analyze.variants import DEFAULT, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
 
@@ -57,6 +57,24 @@ def test_climbing_ends_on_a_plain():
 
     quick(GRID, (2, 2), score, 0.0)
     assert len(asked) == 9
+
+
+def test_the_sampler_finds_the_top_and_measures_no_more_than_it_may():
+    """25 places, 15 of them measured; the same figures give the same path."""
+    asked: list[dict] = [{}, {}]
+    for seen in asked:
+
+        def score(point, seen=seen):
+            return seen.setdefault(point, -math.inf if point == (0, 0) else -abs(point[0] - 3) - abs(point[1] - 1))
+
+        bayesian(GRID, (0, 0), score, 15)
+    assert list(asked[0]) == list(asked[1])
+    assert len(asked[0]) == 15
+    assert next(iter(asked[0])) == (0, 0)
+    assert max(asked[0].values()) == 0
+    few: dict = {}
+    bayesian(Space(GRID.axes[:1]), (0,), lambda point: few.setdefault(point, 1.0), 100)
+    assert len(few) == 5
 
 
 def test_brute_force_takes_all():
@@ -118,15 +136,15 @@ def test_what_is_no_list_is_refused(text):
 
 def test_what_a_model_has_no_place_for_is_refused():
     single = {"max_batch_size": 0}
-    assert [axis.name for axis in automatic(single).axes] == ["instances"]
-    assert [axis.name for axis in automatic(CONFIG).axes] == ["instances", "max_batch_size"]
+    assert [axis.name for axis in Automatic().space(single).axes] == ["instances"]
+    assert [axis.name for axis in Automatic().space(CONFIG).axes] == ["instances", "max_batch_size"]
     for name in ("max_batch_size", "preferred_batch_size", "max_queue_delay_microseconds"):
         with pytest.raises(BadRequest, match=f"{name} cannot be searched: model 'm' has max_batch_size 0"):
             check(Space((Axis(name, (1,)),)), single, "m")
     with pytest.raises(BadRequest, match="is served in sequences"):
         check(GRID, {**CONFIG, "sequence_batching": {}}, "m")
     with pytest.raises(BadRequest, match="is an ensemble"):
-        check(automatic(single), {**single, "ensemble_scheduling": {}}, "m")
+        check(Automatic().space(single), {**single, "ensemble_scheduling": {}}, "m")
     with pytest.raises(ConfigError, match="has 15625 variants, and at most 10000"):
         Space(tuple(Axis(f"x{at}", tuple(range(25))) for at in range(3)))
 

@@ -12,6 +12,7 @@ import tritonclient.http as httpclient
 from tests.system.analyze_models import (
     ALONE,
     BATCHED,
+    KILLER,
     PLAIN,
     SECONDS_MAX,
     SHARED,
@@ -98,6 +99,25 @@ def test_a_bound_of_latency_decides(search):
     assert "latency_p99 is " in text
 
 
+def test_a_file_of_model_analyzers_and_the_sampler(tmp_path, write_model):
+    write_model("made", ALONE, PLAIN)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"""
+model_repository: {tmp_path / "models"}
+export_path: {tmp_path / "out"}
+run_config_search_mode: optuna
+optuna_max_trials: 3
+profile_models:
+  made:
+    parameters: {{concurrency: [8]}}
+    model_config_parameters:
+      instance_group: [{{count: [1, 2, 4]}}]
+""")
+    code, text, err = analyze("-f", file, *SHORT)
+    assert (code, err) == (0, "")
+    assert best(tmp_path / "out") == ["instances 4", "instances 2", "default"], text
+
+
 def test_a_variant_that_does_not_load_is_a_row(search):
     code, text, _, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
     assert code == 0
@@ -105,6 +125,14 @@ def test_a_variant_that_does_not_load_is_a_row(search):
     assert "failed: instances 3, concurrency 8: " in text
     assert "no room for a third instance" in text
     assert "no room for a third instance" in (out / "report.html").read_text()
+
+
+def test_a_server_that_a_variant_has_killed_is_started_again(search):
+    flags = ("--set", 'parameters.MODE=["kill", "calm"]', "--concurrency", "1", "--search", "brute", "--margin", "0")
+    code, text, _, out = search(KILLER, PLAIN, *flags)
+    assert code == 0
+    assert sorted(best(out)) == ["default", 'parameters.MODE "calm"'], text
+    assert 'failed: parameters.MODE "kill", concurrency 1: the server ended with exit status -9' in text
 
 
 def test_a_run_goes_on_where_it_ended(search):

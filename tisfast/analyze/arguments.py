@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tisfast import limits
 from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
-from tisfast.analyze.space import Axis, Load, Space, free_axis, numbers, whole_axis
+from tisfast.analyze.model_analyzer import flags_of
+from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
 from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
 from tisfast.bench.asked import Asked
@@ -24,13 +27,14 @@ DESCRIBES: Final = """Find the configuration of a model that is best for an aim,
   tisfast analyze -m resnet --model-repository models
   tisfast analyze -m resnet --model-repository models --latency-budget 50 --instances 1:4 --max-batch-sizes 1,8,32
   tisfast analyze -m resnet -u localhost:8000 --queue-delays 0,500,2000
+  tisfast analyze -f config.yaml
 
 Flags of `tisfast bench` that say what is sent and how it is measured are taken, too: -i, -b, -x, -H, --input-data,
 --shape, -p, -s, -r, --stop and others.  `tisfast docs analyze` says more.
 """
 WINDOW: Final = ("-p", "1000")
 """Milliseconds of a window, where the user says nothing: many variants are measured."""
-SEARCHES: Final = ("quick", "brute")
+SEARCHES: Final = ("quick", "brute", "bayesian")
 NOT_BENCHS: Final = {
     "concurrency_range": "write --concurrency with all levels, as 1,2,4 or 1:8",
     "old_concurrency": "write --concurrency",
@@ -57,6 +61,13 @@ NOT_BENCHS: Final = {
     "fail_above": "variants are compared with the default configuration, on one server",
 }
 """Flags of bench without a place here, and what to do."""
+AUTOMATIC: Final = (
+    ("instance-count", 1, 5),
+    ("model-batch-size", 1, 128),
+    ("concurrency", 1, 1024),
+    ("request-rate", 16, 8192),
+)
+"""Bounds of what is searched by itself: name, least, most."""
 SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}
 
 
@@ -64,17 +75,19 @@ SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dy
 class Given:
     """The command line.
 
-    repository: None for a server that runs; space: None for the automatic one; best: so many configurations are
-    written; checkpoint: of MODES; bench: its flags as they were typed.
+    repository: None for a server that runs; space: None for the automatic one; trials: variants that the bayesian
+    search measures; best: so many configurations are written; checkpoint: of MODES; bench: its flags as typed.
     """
 
     asked: Asked
     repository: Path | None
     server_flags: tuple[str, ...]
     space: Space | None
+    automatic: Automatic
     load: Load
     aims: Aims
     search: str
+    trials: int
     best: int
     output: Path
     checkpoint: str
@@ -98,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     )
     group = made.add_argument_group("what is measured")
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
+    group.add_argument("-f", "--config-file", metavar="FILE", help="Model Analyzer's YAML keys; typed flags win")
     group.add_argument("--model-repository", metavar="FOLDER", help="a server is started with it, and ends with this")
     group.add_argument(
         "-u", "--url", default="", metavar="HOST:PORT", help="a running server with explicit model control"
@@ -117,7 +131,13 @@ def parser() -> argparse.ArgumentParser:
         "--concurrency", metavar="LIST", help="requests in flight; default 1,2,4..1024, until it is flat"
     )
     group.add_argument("--request-rate", metavar="LIST", help="requests a second, instead of a concurrency")
-    group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, or all; default quick")
+    group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, all, or Optuna's")
+    group.add_argument("--trials", type=int, default=20, metavar="N", help="variants of --search bayesian; default 20")
+    group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
+    for name, least, most in AUTOMATIC:
+        group.add_argument(f"--run-config-search-min-{name}", type=int, metavar="N", help=f"default {least}")
+        group.add_argument(f"--run-config-search-max-{name}", type=int, metavar="N", help=f"default {most}")
+    group.add_argument("--request-rate-search-enable", action="store_true", help="search rates and no concurrency")
     group = made.add_argument_group("what is wanted")
     group.add_argument("--objective", action="append", default=[], metavar="METRIC[=WEIGHT]", help="default throughput")
     group.add_argument("--latency-budget", type=float, metavar="MS", help="p99 at most")
@@ -135,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
+    arguments = [*_of_file(arguments), *arguments]
     given, rest = parser().parse_known_args(arguments)
     if not given.model_name:
         raise ConfigError("-m: the model must be given")
@@ -152,22 +173,55 @@ def read(arguments: Sequence[str]) -> Given:
     for name, value, choices in (("--search", given.search, SEARCHES), ("--checkpoint", given.checkpoint, MODES)):
         if value not in choices:
             raise ConfigError(f"{name} {value}: it is {' or '.join(choices)}")
-    if given.best < 1:
-        raise ConfigError(f"--best {given.best}: at least 1 configuration is written")
+    for name, count in (("--best", given.best), ("--trials", given.trials)):
+        if count < 1:
+            raise ConfigError(f"{name} {count}: it is at least 1")
+    if given.search == "bayesian" and importlib.util.find_spec("optuna") is None:
+        raise ConfigError("--search bayesian needs Optuna, which is not installed: pip install 'tisfast[analyze]'")
     return Given(
         asked=bench.asked,
         repository=Path(given.model_repository) if given.model_repository else None,
         server_flags=tuple(given.server_flag),
         space=space,
+        automatic=_automatic(given),
         load=_load(given),
         aims=_aims(given),
         search=given.search,
+        trials=given.trials,
         best=given.best,
         output=Path(given.output_directory or f"analyze-{given.model_name}"),
         checkpoint=given.checkpoint,
         explain=given.explain,
         bench=tuple(rest),
     )
+
+
+def _of_file(arguments: Sequence[str]) -> list[str]:
+    """The flags that -f stands for.  A typed -u is instead of the file's repository and its server's flags."""
+    typed, _ = parser().parse_known_args(arguments)
+    if typed.config_file is None:
+        return []
+    found = flags_of(typed.config_file, typed.model_name)
+    of_own_server = ("--model-repository=", "--server-flag=") if typed.url else ()
+    return [each for each in found if not each.startswith(of_own_server)]
+
+
+def _automatic(given: Any) -> Automatic:
+    least, most = _range(given, "instance-count")
+    if not 1 <= least <= most <= limits.ANALYZE_VALUES_MAX:
+        raise ConfigError(
+            f"--run-config-search-min-instance-count {least} and -max- {most}: write a least of 1 or more, and a most "
+            f"of {limits.ANALYZE_VALUES_MAX} or less"
+        )
+    name = "model-batch-size"
+    return Automatic(tuple(range(least, most + 1)), powers(f"--run-config-search-*-{name}", *_range(given, name)))
+
+
+def _range(given: Any, name: str) -> tuple[int, int]:
+    known = {each: (least, most) for each, least, most in AUTOMATIC}[name]
+    found = [getattr(given, f"run_config_search_{end}_{name.replace('-', '_')}") for end in ("min", "max")]
+    least, most = (default if value is None else value for value, default in zip(found, known, strict=True))
+    return least, most
 
 
 def _check_bench(rest: Sequence[str]) -> None:
@@ -200,6 +254,7 @@ def _space(given: Any) -> Space | None:
 
 
 def _load(given: Any) -> Load:
+    """Levels that are named, or powers of two."""
     if given.request_rate is not None and given.concurrency is not None:
         raise ConfigError("give either --concurrency or --request-rate: variants are compared at one kind of load")
     if given.request_rate is not None:
@@ -208,7 +263,9 @@ def _load(given: Any) -> Load:
         )
     if given.concurrency is not None:
         return Load("concurrency", numbers("--concurrency", given.concurrency), chosen=True)
-    return Load()
+    name = "request-rate" if given.request_rate_search_enable else "concurrency"
+    levels = powers(f"--run-config-search-*-{name}", *_range(given, name))
+    return Load(name.replace("-", "_"), tuple(map(float, levels)))
 
 
 def _aims(given: Any) -> Aims:

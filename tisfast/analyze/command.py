@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import Ranked, Simplicity, best_level, ranking
+from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, ranking
 from tisfast.analyze.arguments import Given, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
-from tisfast.analyze.search import brute, quick
+from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
-from tisfast.analyze.space import Point, automatic, check
+from tisfast.analyze.space import Point, check
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
 from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
@@ -108,14 +109,16 @@ class _Analysis:
                 f"the server does not tell the configuration of model '{given.asked.model}', so no variant of it can "
                 "be made; it is an extension of Triton's that tisfast and Triton have"
             )
-        self._space = given.space or automatic(self._config)
+        self._space = given.space or given.automatic.space(self._config)
         check(self._space, self._config, given.asked.model)
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
         self._known = len(self._checkpoint.trials)
         if isinstance(server, RunningServer):
             server.try_load(self._config)
         bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
-        self._tries = Tries(bench, given.load, given.aims, every_level=given.search == "brute")
+        # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
+        every_level = given.search == "brute" or THROUGHPUT not in dict(given.aims.objectives)
+        self._tries = Tries(bench, given.load, given.aims, every_level)
         self._base: Trial | None = None
         self._ended = "All of the search was done."
 
@@ -187,7 +190,11 @@ class _Analysis:
         if given.search == "brute":
             brute(space, self._score)
             return
-        quick(space, space.start(self._config), self._score, given.aims.alike)
+        start = space.start(self._config)
+        if given.search == "quick":
+            quick(space, start, self._score, given.aims.alike)
+        else:
+            bayesian(space, start, self._score, given.trials)
         for each in self._ranked()[: given.best]:
             tries.sweep(each.trial.variant)
         tries.sweep(DEFAULT)
@@ -208,29 +215,35 @@ class _Analysis:
         return ranking(self._checkpoint.trials.values(), self._given.aims, Simplicity(self._space))
 
     def _write(self, ranked: list[Ranked]) -> None:
-        """Everything that can be; then raises for what could not."""
-        given, trials = self._given, list(self._checkpoint.trials.values())
+        """Say it, and write all files; then raises for the first one that could not be written."""
+        given, trials, folder = self._given, list(self._checkpoint.trials.values()), self._given.output
         said = explained(ranked, trials, given.aims, self._config)
-        best = ranked[: given.best]
-        folder = given.output
         print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
         for line in failures(trials):
             print(f"failed: {line}")
         if given.explain:
             print("\n" + "\n".join(said))
-        result = Result(
-            given.asked.model, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked)
-        )
-        write_text(folder / "report.html", page(result))
-        write_text(folder / "results.csv", csv_text(given.asked.model, given.asked.batch_size, self._config, ranked))
-        for place, each in enumerate(best, 1):
-            target = folder / "best" / str(place)
-            _make(target)
-            write_text(target / "config.pbtxt", self._config_file(place, each))
-        if best:
-            print(
-                f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{len(best)}/config.pbtxt"
-            )
+        failed: list[TisError] = []
+        for path, text in self._files(ranked, said, trials):
+            try:
+                _make(path.parent)
+                write_text(path, text)
+            except TisError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        if ranked:
+            best = min(given.best, len(ranked))
+            print(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
+
+    def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
+        given, folder = self._given, self._given.output
+        name = given.asked.model
+        result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
+        yield folder / "report.html", page(result)
+        yield folder / "results.csv", csv_text(name, given.asked.batch_size, self._config, ranked)
+        for place, each in enumerate(ranked[: given.best], 1):
+            yield folder / "best" / str(place) / "config.pbtxt", self._config_file(place, each)
 
     def _config_file(self, place: int, ranked: Ranked) -> str:
         trial = ranked.trial
@@ -239,11 +252,13 @@ class _Analysis:
         return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
+        """Lines of config.pbtxt that the best variant takes away and adds."""
         if not ranked:
             return []
-        made = configured(ranked[0].trial.variant, self._config)
-        keys = [key for key in {**self._config, **made} if self._config.get(key) != made.get(key)]
-        return [f"{key}: {self._config.get(key)} -> {made.get(key)}" for key in keys]
+        name, best = self._given.asked.model, configured(ranked[0].trial.variant, self._config)
+        before, after = (config_text(name, each).splitlines() for each in (self._config, best))
+        lines = difflib.unified_diff(before, after, n=1, lineterm="")
+        return [each for each in lines if not each.startswith(("---", "+++"))]
 
     def _about(self) -> Mapping[str, str]:
         setup = self._setup()

@@ -66,8 +66,8 @@ def _cards(result: Result) -> str:
 
 def _why(result: Result) -> str:
     said = "".join(f"<p>{escape(each)}</p>" for each in result.explained)
-    changes = "".join(f"<p><code>{escape(each)}</code></p>" for each in result.diff)
-    what = f"<h2>What it changes in the configuration</h2>{changes}" if changes else ""
+    changes = escape("\n".join(result.diff))
+    what = f"<h2>What it changes in config.pbtxt</h2><pre>{changes}</pre>" if changes else ""
     return f"<section><h2>Why</h2>{said}{what}</section>"
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tisfast.analyze.space import Point, Space
+
+ASKED_MAX: Final = 20
+"""Times as many points as are measured: what is proposed again costs nothing."""
+FAILED: Final = -1e9
+"""For a sampler that takes numbers alone."""
 
 Score = Callable[[Point], float]
 """Measures the variant at a place, once, and tells how good it is: more is better, -inf where it failed."""
@@ -31,3 +37,23 @@ def quick(space: Space, start: Point, score: Score, alike: float) -> None:
                 break
         else:
             return
+
+
+def bayesian(space: Space, start: Point, score: Score, trials: int) -> None:
+    """Optuna's sampler (tree-structured Parzen estimators) proposes points; so many different ones are measured.
+
+    The same figures give the same path, so a run that goes on takes its first steps from the checkpoint.
+    """
+    import optuna  # noqa: PLC0415 - an extra, and a second to import
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+    study.enqueue_trial({axis.name: at for axis, at in zip(space.axes, start, strict=True)})
+    wanted, seen = min(trials, space.count), set[Point]()
+    for _ in range(ASKED_MAX * wanted):
+        if len(seen) >= wanted:
+            return
+        trial = study.ask()
+        point = tuple(trial.suggest_int(axis.name, 0, len(axis.values) - 1) for axis in space.axes)
+        seen.add(point)
+        study.tell(trial, max(score(point), FAILED))

@@ -28,7 +28,7 @@ LOCAL_FLAGS: Final = (
 LOOKED_SECONDS: Final = 0.1
 """Between two looks whether a server that was lost is back: it tells nobody."""
 BACK_SECONDS: Final = 10.0
-"""That are waited for it."""
+"""That are waited for its answer, its return or its end."""
 
 Connect = Callable[[str, float], Client]
 """A client of a URL whose calls may take so many seconds."""
@@ -46,8 +46,11 @@ class Server(Protocol):
     def memory(self) -> int | None:
         """Bytes that its processes take; None where they are not known."""
 
-    def mend(self) -> None:
-        """Behind a failure: have a server again that answers.  Raises TisError when there is none any more."""
+    def mend(self) -> str:
+        """Behind a failure: have a server again that answers.
+
+        Gives a sentence when it is another one than before, or "".  Raises TisError when there is none any more.
+        """
 
     def close(self) -> str:
         """Leave things as they were; gives a sentence when that failed, or ""."""
@@ -99,18 +102,28 @@ class OwnServer:
         """See Server."""
         return taken_bytes(self._server.pid)
 
-    def mend(self) -> None:
+    def mend(self) -> str:
         """See Server."""
-        if self._server.alive():
-            return
+        if self._answers():
+            return ""
         self._starts += 1
         if self._starts > limits.ANALYZE_STARTS_MAX:
             raise Unavailable(
                 f"the server has ended {self._starts} times, and is started {limits.ANALYZE_STARTS_MAX} times at most; "
                 f"its log says why: {self._log}"
             )
-        self._server.stop()
+        status = self._server.wait(BACK_SECONDS)  # its connections close before it has ended
+        self._server.stop(0.0)
         self.start()
+        what = f"no longer answered within {BACK_SECONDS:g} s" if status is None else f"ended with exit status {status}"
+        return f"the server {what} (its log: {self._log})"
+
+    def _answers(self) -> bool:
+        try:
+            with Client(str(self._server.http_address), timeout=BACK_SECONDS, retries=0) as client:
+                return client.live()
+        except TisError:
+            return False
 
     def close(self) -> str:
         """See Server."""
@@ -157,7 +170,7 @@ class RunningServer:
         """See Server."""
         return None
 
-    def mend(self) -> None:
+    def mend(self) -> str:
         """See Server."""
         deadline = time.monotonic() + BACK_SECONDS
         failure: TisError | None = None
@@ -165,7 +178,7 @@ class RunningServer:
             try:
                 with self._connect(self._url, LOOKED_SECONDS * 10) as client:
                     if client.live():
-                        return
+                        return ""
             except TisError as error:
                 failure = error
             time.sleep(LOOKED_SECONDS)

@@ -13,11 +13,11 @@ from tisfast import limits
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, Value, Variant, in_force
 from tisfast.errors import BadRequest, ConfigError
 
-POWERS: Final = tuple(2**each for each in range(11))
-DEFAULT_LEVELS: Final = tuple(float(each) for each in POWERS)
+POWERS_MAX: Final = 1 << 16
+DEFAULT_LEVELS: Final = tuple(float(2**each) for each in range(11))
 """Requests in flight: 1, 2, 4 ... 1024."""
 DEFAULT_INSTANCES: Final = (1, 2, 3, 4, 5)
-DEFAULT_BATCHES: Final = tuple(each for each in POWERS if each <= 128)
+DEFAULT_BATCHES: Final = tuple(2**each for each in range(8))
 
 Point = tuple[int, ...]
 """A place in the grid: the number of the value of each axis."""
@@ -94,12 +94,28 @@ class Space:
         return [each for each in inside if sum(a != b for a, b in zip(each, point, strict=True)) > 1]
 
 
-def automatic(config: Mapping[str, Any]) -> Space:
-    """Where the user names no setting: instances, and batches where the model has them."""
-    axes = [Axis(INSTANCES, DEFAULT_INSTANCES)]
-    if int(config.get("max_batch_size") or 0) and "sequence_batching" not in config:
-        axes.append(Axis(MAX_BATCH, DEFAULT_BATCHES))
-    return Space(tuple(axes))
+@dataclass(frozen=True)
+class Automatic:
+    """What is searched where the user names no setting."""
+
+    instances: tuple[int, ...] = DEFAULT_INSTANCES
+    batches: tuple[int, ...] = DEFAULT_BATCHES
+
+    def space(self, config: Mapping[str, Any]) -> Space:
+        """Instances, and batches where the model has them."""
+        axes = [Axis(INSTANCES, self.instances)]
+        if int(config.get("max_batch_size") or 0) and "sequence_batching" not in config:
+            axes.append(Axis(MAX_BATCH, self.batches))
+        return Space(tuple(axes))
+
+
+def powers(name: str, least: int, most: int) -> tuple[int, ...]:
+    """Powers of two between two bounds, and the bounds.  Raises ConfigError."""
+    if not 1 <= least <= most <= POWERS_MAX:
+        raise ConfigError(
+            f"{name} from {least} to {most}: write a least of 1 or more, and a most of {POWERS_MAX} or less"
+        )
+    return tuple(sorted({least, most, *(2**at for at in range(POWERS_MAX.bit_length()) if least <= 2**at <= most)}))
 
 
 def check(space: Space, config: Mapping[str, Any], model: str) -> None:

@@ -45,7 +45,7 @@ class Bench:
     checkpoint: Checkpoint
     on_trial: Callable[[Trial], None] = lambda _: None
     stop: Stop = field(default_factory=Stop)
-    loaded: Variant = DEFAULT  # what the server has
+    loaded: Variant | None = DEFAULT  # what the server has; None: that is not known
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
         """Measured now, or before.  Raises Interrupted; TisError when there is no server any more."""
@@ -60,8 +60,10 @@ class Bench:
             found = self._measured(wanted)
         except TisError as error:
             found = replace(wanted, failure=error.message)
-            self.loaded = Variant((("nothing that is known", 0),))
-            self.server.mend()
+            self.loaded = None
+        if found.failure and (ended := self.server.mend()):
+            found = replace(found, failure=f"{ended}: {found.failure}")
+            self.loaded = None
         self.checkpoint.add(found)
         self.on_trial(found)
         return found

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
+from tisfast.bench.encryption import Encryption
 from tisfast.bench.flags import parser
 from tisfast.bench.mix_file import check_mix, read_mix, told_mix
 from tisfast.bench.openai_flags import check_openai
+from tisfast.bench.replay_flags import read_replay
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
 from tisfast.bench.tls_flags import check_used, read_tls
+from tisfast.bench.tracing import read_tracing
 from tisfast.client.address import Address, parse_url
 from tisfast.errors import BadRequest, ConfigError
 
@@ -42,13 +45,18 @@ class Metrics(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The command line.  live: shown on a terminal; second: of the server of --vs, `against`: how both are compared."""
+    """The command line.
+
+    live: shown on a terminal; calibrate: the client itself, before; second: of the server of --vs, `against`: how both
+    are compared.
+    """
 
     asked: Asked
     files: Files
     metrics: Metrics | None
     max_errors: int
     live: bool = True
+    calibrate: bool = False
     against: Against | None = None
     second: Given | None = None
 
@@ -74,11 +82,12 @@ def read(arguments: Sequence[str]) -> Given:
 
 
 def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
-    if not given.model_name and not given.mix:
+    if not given.model_name and not given.mix and not (given.replay and given.service_kind == "triton"):
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
     check_openai(given)
     check_mix(given)
+    replay = read_replay(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -94,8 +103,8 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     mix = read_mix(given.mix, data) if given.mix else ()
     asked = Asked(
         address=address,
-        tls=read_tls(given, address),
-        model=given.model_name or told_mix(mix),
+        tls=_tls(given, address),
+        model=given.model_name or told_mix(mix) or Path(given.replay).name,
         version=given.model_version,
         mode=mode,
         levels=levels,
@@ -120,10 +129,20 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         arguments=tuple(arguments),
         endpoint=given.endpoint if given.service_kind == "openai" else "",
         mix=mix,
+        replay=replay,
+        tracing=read_tracing(given),
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
-    return Given(asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live)
+    return Given(
+        asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live, given.calibrate
+    )
+
+
+def _tls(given: Any, address: Address) -> Encryption | None:
+    if given.calibrate and address.tls:
+        raise ConfigError(f"--calibrate does not know what encryption costs, and {address} is encrypted: leave it out")
+    return read_tls(given, address)
 
 
 def _output_bytes(given: Any) -> int:
@@ -190,13 +209,14 @@ def _load(
         "--request-rate-ramp": ramp is not None,
         "--fixed-schedule": given.fixed_schedule,
         "--periodic-concurrency-range": periodic is not None,
+        "--replay": bool(given.replay),
     }
     if sum(modes.values()) > 1:
         chosen = " and ".join(name for name, used in modes.items() if used)
         raise ConfigError(f"Cannot use more than one inference load mode; these are given: {chosen}")
     if periodic is not None:
         return "periodic", (periodic.end, periodic.end, 1)
-    if ramp is not None or given.fixed_schedule:
+    if ramp is not None or given.fixed_schedule or given.replay:
         rate = 1.0 if ramp is None else ramp[1]  # of a schedule the data says it
         return "request_rate", (rate, rate, 1.0)
     if intervals is not None:
@@ -341,6 +361,11 @@ def _check_conflicts(given: Any) -> None:
     if (given.metrics_url or given.metrics_interval is not None) and not given.collect_metrics:
         name = "--metrics-url" if given.metrics_url else "--metrics-interval"
         raise ConfigError(f"Must specify --collect-metrics when using the {name} option.")
+    if given.calibrate and given.streaming and given.service_kind == "triton":
+        raise ConfigError("--calibrate measures requests that stand alone: leave it or --streaming out")
+    if given.calibrate and (given.mix or given.replay):
+        name = "--mix" if given.mix else "--replay"
+        raise ConfigError(f"--calibrate repeats one answer, and those of {name} differ: leave one of them out")
     if given.request_parameter and given.protocol.lower() != "grpc":
         raise ConfigError("--request-parameter is only for gRPC: add -i grpc")
     if given.protocol.lower() == "grpc" and "json" in (given.input_tensor_format, given.output_tensor_format):
@@ -369,7 +394,7 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
         raise ConfigError("--stop confidence decides how many are sent: leave out --request-count and count_windows")
     if given.request_period is not None and given.periodic_concurrency_range is None:
         raise ConfigError("--request-period belongs to --periodic-concurrency-range, which is not given")
-    if given.fixed_schedule:
+    if given.fixed_schedule or given.replay:
         _counted(settings, 1)
     if given.fixed_schedule and not any(each not in ("random", "zero") for each in given.input_data):
         raise ConfigError('--fixed-schedule needs --input-data FILE, whose steps have a "timestamp" in milliseconds')

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,19 @@ class ModelShare:
     def name(self) -> str:
         """By which it is told apart."""
         return f"{self.model}:{self.version}" if self.version else self.model
+
+
+Tracing = Mapping[str, str | list[str]]
+"""The server's trace settings meanwhile, in the words of its call; empty: it keeps its own."""
+
+
+class Replay(NamedTuple):
+    """Traffic of a file, so many times as fast.  model, version: of lines that name none."""
+
+    path: str
+    speed: float = 1.0
+    model: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,11 +111,18 @@ class Asked:
     arguments: tuple[str, ...] = ()
     endpoint: str = ""
     mix: Sequence[ModelShare] = ()
+    replay: Replay | None = None
+    tracing: Tracing = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """Of the service."""
         return "openai" if self.endpoint else "triton"
+
+    @property
+    def several(self) -> bool:
+        """Requests are of several models, or may be."""
+        return bool(self.mix) or (self.replay is not None and not self.endpoint)
 
     def pacing(self, rate: float) -> Callable[[], Pacing] | None:
         """Makes the intended times of an open loop; None for a closed one."""

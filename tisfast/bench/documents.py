@@ -23,6 +23,8 @@ SLICES_MAX: Final = 1_000_000
 
 LOAD_FLAGS: Final = (
     "mix",
+    "replay",
+    "replay_speed",
     "service_kind",
     "endpoint",
     "streaming",

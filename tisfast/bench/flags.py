@@ -17,18 +17,12 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
 OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
-TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
     "--grpc-method": OTHER_SERVERS,
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
     "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
-    "--trace-file": TRACES,
-    "--trace-level": TRACES,
-    "--trace-rate": TRACES,
-    "--trace-count": TRACES,
-    "--log-frequency": TRACES,
     "--enable-mpi": "one client measures several models at once: --mix FILE",
 }
 """perf_analyzer's flags that are not served, and why."""
@@ -61,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     add_tls(made)
     _add_openai(made)
     _add_load(made)
+    _add_replay(made)
+    _add_tracing(made)
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
@@ -127,6 +123,23 @@ def _add_load(made: argparse.ArgumentParser) -> None:
     group.add_argument("-d", dest="old_dynamic", action="store_true", help=argparse.SUPPRESS)
 
 
+def _add_replay(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("captured traffic; tisfast's own")
+    group.add_argument(
+        "--replay", default="", metavar="FILE", help="requests at their times, to their models; see docs"
+    )
+    group.add_argument("--replay-speed", type=float, metavar="X", help="so many times as fast, default 1")
+
+
+def _add_tracing(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("the server's trace settings meanwhile; behind it they are as they were")
+    group.add_argument("--trace-level", action="append", default=[], metavar="OFF|TIMESTAMPS|TENSORS")
+    group.add_argument("--trace-rate", type=int, metavar="N", help="every N-th request")
+    group.add_argument("--trace-count", type=int, metavar="N", help="so many traces; -1: any number")
+    group.add_argument("--log-frequency", type=int, metavar="N", help="traces to a file; 0: all to one")
+    group.add_argument("--trace-file", metavar="PATH", help="on the server, where it may be changed")
+
+
 def _add_sequences(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("sequences, of models with sequence_batching")
     group.add_argument("--num-of-sequences", type=int, help="open at one time at a rate, default 4")
@@ -150,6 +163,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
+    group.add_argument("--calibrate", action="store_true", help="tisfast's own: measure the client itself before")
     group.add_argument("--collect-metrics", action="store_true", help="GPU figures of the server's metrics")
     group.add_argument("--metrics-url", default="", help="HOST:PORT/metrics, default port 8002 of the server")
     group.add_argument("--metrics-interval", type=int, metavar="MS", help="default 1000")

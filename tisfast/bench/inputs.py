@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -301,6 +301,12 @@ def timestamp_of(place: Place, entry: Mapping[str, Any]) -> float | None:
             f"is {json.dumps(value)[:40]}", "write milliseconds from the start of the schedule"
         )
     return float(value)
+
+
+def request_of(place: Place, entry: Mapping[str, Any], reading: Reading) -> Request:
+    """One step by itself; its tensors are as the model gets them, with the batch's dimension.  Raises BadRequest."""
+    whole = replace(reading, batches=0)
+    return InputData(whole.metadata, 0, ((_step(place, entry, None, whole),),)).requests()[0]
 
 
 def _parameters(here: Place, value: Any) -> Mapping[str, Any]:

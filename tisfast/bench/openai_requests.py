@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.bench.asked import Asked
+from tisfast.bench.asked import Asked, Replay
 from tisfast.bench.http_load import HttpTemplate
 from tisfast.bench.inputs import STEPS_MAX, TIMESTAMP, all_timestamps, read_streams, timestamp_of
 from tisfast.bench.openai_answers import Answer
+from tisfast.bench.replay import PAYLOAD_FORM, from_start, read_lines
 from tisfast.bench.tensor_data import Place
 from tisfast.errors import BadRequest
 from tisfast.wire.client_head import RequestHead
@@ -43,6 +44,8 @@ class Bodies:
 def read_bodies(asked: Asked) -> Bodies:
     """Of the files of --input-data; without files one of our own.  Raises BadRequest."""
     paths = asked.data.files
+    if asked.replay is not None:
+        return _replayed(asked.replay, asked)
     if not paths:
         return Bodies([_rendered(_own(asked))], [None])
     found = Bodies([], [])
@@ -55,6 +58,14 @@ def read_bodies(asked: Asked) -> Bodies:
     if len(found.texts) > STEPS_MAX:
         raise BadRequest(f"--input-data has {len(found.texts)} steps, and at most {STEPS_MAX} are read: leave some out")
     return found
+
+
+def _replayed(replay: Replay, asked: Asked) -> Bodies:
+    texts, times = [], []
+    for line in read_lines(replay.path, PAYLOAD_FORM):
+        texts.append(_rendered(_completed(_payload(line.place, line.entry), asked)))
+        times.append(line.at_ms)
+    return Bodies(texts, list(from_start(times, replay.speed)))
 
 
 def templates(bodies: Bodies, asked: Asked) -> list[HttpTemplate]:

@@ -26,14 +26,15 @@ class Place(NamedTuple):
 
     file: str
     key: str
+    flag: str = "--input-data"
 
     def at(self, key: str) -> Place:
         """Something within."""
-        return Place(self.file, f"{self.key}.{key}")
+        return Place(self.file, f"{self.key}.{key}", self.flag)
 
     def wrong(self, what: str, remedy: str) -> BadRequest:
         """One sentence: file, key, value, what to do."""
-        return BadRequest(f"--input-data {self.file}: {self.key} {what}; {remedy}")
+        return BadRequest(f"{self.flag} {self.file}: {self.key} {what}; {remedy}")
 
 
 def array_of_json(here: Place, value: Any, spec: TensorMetadata, dims: tuple[int, ...]) -> Array:

@@ -1,0 +1,189 @@
+"""Model Analyzer's files: what a key becomes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tisfast.analyze.arguments import parser, read
+from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED
+from tisfast.errors import ConfigError
+
+# As Model Analyzer's documentation writes them.
+WHOLE = """
+model_repository: /models
+export_path: /tmp/results
+run_config_search_mode: quick
+client_protocol: grpc
+num_configs_per_model: 2
+perf_analyzer_flags:
+  percentile: 95
+  shape: [A:4, B:8]
+  measurement-interval: 300
+triton_server_flags:
+  backend-config: python,stub-timeout-seconds=9
+objectives:
+  perf_throughput: 2
+constraints:
+  perf_latency_p99:
+    max: 100
+profile_models:
+  resnet:
+    parameters:
+      concurrency:
+        start: 2
+        stop: 8
+        step: 2
+      batch_sizes: 4
+    objectives: [perf_latency_avg]
+    model_config_parameters:
+      max_batch_size: [4, 8]
+      dynamic_batching:
+        max_queue_delay_microseconds: [100, 200]
+        preferred_batch_size: [[4, 8], [8]]
+      instance_group:
+        - count: [1, 2]
+      parameters:
+        THREADS:
+          string_value: ["1", "2"]
+      optimization:
+        graph:
+          level: [0, 1]
+"""
+
+
+@pytest.fixture
+def given(tmp_path):
+    """What is read of a file's text, with further flags."""
+
+    def read_text(text: str, *more: str, name: str = "config.yaml"):
+        file = tmp_path / name
+        file.write_text(text)
+        return read(["-f", str(file), *more])
+
+    return read_text
+
+
+def test_a_whole_file(given):
+    found = given(WHOLE)
+    assert (found.asked.model, str(found.repository), str(found.output)) == ("resnet", "/models", "/tmp/results")
+    assert (found.search, found.best) == ("quick", 2)
+    assert found.asked.address.grpc
+    assert found.asked.settings.percentile == 95
+    assert found.asked.settings.window_ms == 300
+    assert found.asked.batch_size == 4
+    assert found.asked.data.shapes == (("A", (4,)), ("B", (8,)))
+    assert found.server_flags == ("--backend-config=python,stub-timeout-seconds=9",)
+    assert found.load.levels == (2, 4, 6, 8)
+    assert found.aims.objectives == (("latency_avg", 1.0),)
+    assert [each.text for each in found.aims.constraints] == ["latency_p99 <= 100 ms"]
+    assert {axis.name: axis.values for axis in found.space.axes} == {
+        "instances": (1, 2),
+        "max_batch_size": (4, 8),
+        "preferred_batch_size": ("[4, 8]", "[8]"),
+        "max_queue_delay_microseconds": (100, 200),
+        "parameters.THREADS": ('"1"', '"2"'),
+        "optimization.graph.level": (0, 1),
+    }
+
+
+def test_what_is_typed_wins(given):
+    found = given(WHOLE, "--concurrency", "3", "--search", "brute", "-u", "localhost:9", "-i", "http")
+    assert found.load.levels == (3,)
+    assert found.search == "brute"
+    assert found.repository is None
+    assert found.asked.address.port == 9
+
+
+def test_the_search_is_model_analyzers_where_nothing_is_said(given):
+    found = given("model_repository: /m\nprofile_models: add\nrun_config_search_max_instance_count: 2\n")
+    assert found.search == "brute"
+    assert found.space is None
+    assert found.automatic.instances == (1, 2)
+    assert found.automatic.batches == (1, 2, 4, 8, 16, 32, 64, 128)
+    assert found.load.levels[-1] == 1024
+    rates = given(
+        "model_repository: /m\nprofile_models: [add]\nrequest_rate_search_enable: true\n"
+        "run_config_search_max_request_rate: 64\nrun_config_search_mode: optuna\noptuna_max_trials: 7\n"
+    )
+    assert (rates.load.mode, rates.load.levels) == ("request_rate", (16, 32, 64))
+    assert (rates.search, rates.trials) == ("bayesian", 7)
+
+
+def test_a_running_server(given):
+    text = "triton_launch_mode: remote\ntriton_grpc_endpoint: h:1\ntriton_http_endpoint: h:2\nprofile_models: m\n"
+    assert given(text).asked.address.port == 2
+    assert given(text + "client_protocol: grpc\n").asked.address.port == 1
+
+
+def test_several_models_want_a_choice(given):
+    text = "model_repository: /m\nprofile_models: [a, b]\n"
+    with pytest.raises(ConfigError, match="profile_models has 2 models \\(a, b\\): one model is searched at a time"):
+        given(text)
+    assert given(text, "-m", "b").asked.model == "b"
+
+
+def test_json_needs_no_library(given, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    document = {"model_repository": "/m", "profile_models": {"a": {"model_config_parameters": {
+        "instance_group": [{"kind": "KIND_CPU", "count": [1, 3]}]}}}}  # fmt: skip
+    (axis,) = given(json.dumps(document), name="x.json").space.axes
+    assert axis.name == "instance_group"
+    assert axis.values[1] == '[{"count": 3, "kind": "KIND_CPU"}]'
+    with pytest.raises(ConfigError, match=r"needs PyYAML, which is not installed: pip install 'tisfast\[analyze\]'"):
+        given("a: 1")
+
+
+@pytest.mark.parametrize("key", sorted(REFUSED | REASONS))
+def test_a_key_without_a_place_is_refused_by_name(given, key):
+    with pytest.raises(ConfigError, match=f"{key} is not served by tisfast analyze: "):
+        given(f"model_repository: /m\nprofile_models: m\n{key}: something\n")
+    for value in HARMLESS.get(key, ()):
+        given(f"model_repository: /m\nprofile_models: m\n{key}: {json.dumps(value)}\n")
+
+
+def test_keys_are_in_one_place_and_their_flags_exist():
+    groups = (set(REFUSED), set(REASONS), set(PLAIN), set(READERS), set(ELSEWHERE))
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    assert set(HARMLESS) <= set(REFUSED) | set(REASONS)
+    known = {name for action in parser()._actions for name in action.option_strings}
+    assert set(PLAIN.values()) - {"--protocol"} <= known  # which is bench's
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("objective: [perf_throughput]", "objective is no key that is known here; is objectives meant?"),
+        ("concurrency: {from: 1}", "a range has start, stop and step"),
+        ("concurrency: [[1]]", "concurrency has one value, not"),
+        ("batch_sizes: [1, 2]", "give one number"),
+        ("constraints: [1]", "constraints has keys below it"),
+        ("constraints: {perf_throughput: {least: 1}}", "constraints.perf_throughput.least is no key"),
+        ("constraints: {gpu_used_memory: {max: 1}}", "'gpu_used_memory' is no metric"),
+        ("perf_analyzer_flags: {concurrency-range: 1}", "--concurrency-range of tisfast bench has no place here"),
+        ("perf_analyzer_flags: {no-such: 1}", "no-such"),
+        ("triton_launch_mode: docker", "no container is started"),
+        ("triton_http_endpoint: x:1", "the server takes free ports"),
+        ("model_config_parameters: {instance_group: [{count: 1}, {count: 2}]}", "write one group"),
+        ("profile_models: {m: {concurrency: 1}}", "profile_models.m.concurrency is no key"),
+        ("x: [", "is no YAML"),
+        ("- 1", "has no keys at its top"),
+        ("1: 2", "has no keys at its top"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told(given, text, told):
+    models = "" if "profile_models" in text else "\nprofile_models: m\n"
+    head = "" if text in ("- 1", "x: [", "1: 2") else f"model_repository: /m{models}\n"
+    with pytest.raises(ConfigError) as error:
+        given(f"{head}{text}\n" if head else text)
+    assert told in str(error.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(["-f", str(tmp_path / "no.yaml")])
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(ConfigError, match="is no JSON"):
+        read(["-f", str(tmp_path / "x.json")])

@@ -1,0 +1,121 @@
+"""Files of captured traffic, and traces that become such files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tisfast.bench.arguments import read
+from tisfast.bench.capture import main, traffic
+from tisfast.bench.replay import FORM, from_start, read_lines
+from tisfast.errors import BadRequest, ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{", "line 1 is no JSON"),
+        ("\n\n[]", "line 3 is no JSON object"),
+        ("{}", "line 1.timestamp is missing"),
+        ('{"timestamp": -1}', "line 1.timestamp is -1"),
+        ('{"timestamp": 1e999}', "line 1.timestamp is"),
+        ("\n", "it has no requests"),
+    ],
+)
+def test_a_line_that_is_none_is_refused(tmp_path, text, wanted):
+    path = tmp_path / "traffic.jsonl"
+    path.write_text(text)
+    with pytest.raises(BadRequest) as refused:
+        list(read_lines(str(path), FORM))
+    assert f"--replay {path}: {wanted}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted"),
+    [
+        ({"inputs": 5}, "line 1.inputs is 5"),
+        ({"inputs": [{"name": "A"}]}, "line 1.inputs is a list that KServe's protocol does not have"),
+        ({"inputs": {}, "input": {}}, "line 1.input is not known"),
+    ],
+)
+def test_inputs_that_are_none_are_refused(tmp_path, entry, wanted):
+    path = tmp_path / "traffic.jsonl"
+    path.write_text(json.dumps({"timestamp": 0, **entry}))
+    (line,) = read_lines(str(path), FORM)
+    with pytest.raises(BadRequest) as refused:
+        line.step()
+    assert wanted in str(refused.value)
+
+
+def test_times_begin_with_the_first_request():
+    assert from_start([1000.0, 900.0, 1100.0], 2) == [50.0, 0.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (["--replay-speed", "2"], "belongs to --replay"),
+        (["--replay", "x", "--replay-speed", "0"], "must be above 0"),
+        (["--replay", "x", "--input-data", "y"], "--input-data: with --replay the file says"),
+        (["--replay", "x", "-z"], "-z: with --replay"),
+        (["--replay", "x", "-b", "2"], "-b 2: with --replay"),
+        (["--replay", "x", "--concurrency-range", "2"], "more than one inference load mode"),
+        (["--replay", "x", "--request-count", "2"], "--request-count has no place"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(typed, text):
+    with pytest.raises(ConfigError) as refused:
+        read(["-m", "a", *typed])
+    assert text in str(refused.value)
+
+
+def test_replay_needs_no_model():
+    asked = read(["--replay", "there/traffic.jsonl", "--replay-speed", "0.5"]).asked
+    assert (asked.model, asked.replay, asked.several) == ("traffic.jsonl", ("there/traffic.jsonl", 0.5, "", ""), True)
+    with pytest.raises(ConfigError, match="-m"):
+        read(["--replay", "x", "--service-kind", "openai", "--endpoint", "v1/completions"])
+
+
+def traced(number, at_ns, *tensors, model="a", **more):
+    yield {"id": number, "model_name": model, "model_version": 3, **more}
+    yield {"id": number, "timestamps": [{"name": "REQUEST_START", "ns": at_ns + 5}]}
+    yield {"id": number, "timestamps": [{"name": "HTTP_RECV_START", "ns": at_ns}]}
+    for name, data, shape, dtype in tensors:
+        tensor = {"name": name, "data": data, "shape": shape, "dtype": dtype}
+        yield {"id": number, "activity": "TENSOR_QUEUE_INPUT", "tensor": tensor}
+        yield {"id": number, "activity": "TENSOR_BACKEND_OUTPUT", "tensor": {**tensor, "data": "0"}}
+
+
+def test_traces_become_lines_in_the_order_of_their_times(tmp_path):
+    one, two = tmp_path / "trace.json.0", tmp_path / "trace.json.1"
+    one.write_text(json.dumps([*traced(2, 7_000_000, ("S", '"a,\\"b",""', "2", "BYTES"), model="b")]))
+    whole = [
+        *traced(1, 2_000_000, ("A", "1,0.5", "1,2", "FP32"), ("C", "true,false", "2", "BOOL")),
+        *traced(3, 3_000_000, ("A", "1,0.5,...", "4000000", "FP32")),
+        *traced(4, 3_000_000, ("A", "nan", "1", "FP32")),
+        *traced(5, 3_000_000),
+        *traced(6, 3_000_000, ("A", "1", "1", "FP32"), parent_id=2),
+    ]
+    two.write_text(json.dumps(whole))
+    lines, left_out = traffic([one, two])
+    assert left_out == 3
+    assert [(each["timestamp"], each["model"]) for each in lines] == [(0.0, "a"), (5.0, "b")]
+    assert lines[0]["inputs"] == [
+        {"name": "A", "datatype": "FP32", "shape": [1, 2], "data": [1, 0.5]},
+        {"name": "C", "datatype": "BOOL", "shape": [2], "data": [True, False]},
+    ]
+    assert lines[1]["inputs"][0]["data"] == ['a,"b', ""]
+    assert "version" not in lines[0]
+    assert traffic([two], versions=True)[0][0]["version"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("{", "is no JSON"), ("{}", "is no list"), ("[]", "there is no request with its inputs")]
+)
+def test_a_file_that_is_no_trace_is_refused(tmp_path, capsys, text, wanted):
+    (tmp_path / "trace.json").write_text(text)
+    assert main([str(tmp_path / "trace.json"), str(tmp_path / "out.jsonl")]) == 99
+    assert wanted in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+    assert main([str(tmp_path / "no.json"), str(tmp_path / "out.jsonl")]) == 99

@@ -1,0 +1,328 @@
+"""Model Analyzer's configuration files, as flags of `tisfast analyze`.  Layer 5 (analyze).
+
+Each key becomes flags, or is refused by name with the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.errors import ConfigError
+
+Flags = Iterator[str]
+
+NO_PROCESS: Final = "no perf_analyzer is started: the core of tisfast bench measures"
+NO_DOCKER: Final = "no container is started; give model_repository, or triton_launch_mode remote with an endpoint"
+ONE_FOLDER: Final = "all files go into one folder, -o FOLDER or export_path"
+ONE_PAGE: Final = "report.html shows all variants and measurements, results.csv has the table"
+ONE_MODEL: Final = "one model is searched at a time; run it for each"
+NO_GPU_FIGURES: Final = "figures of GPUs are not collected; measure the winner with tisfast bench --collect-metrics"
+SEARCH_DECIDES: Final = "the search decides that itself (tisfast docs analyze)"
+REFUSED: Final[dict[str, str]] = {
+    **dict.fromkeys(("bls_composing_models", "ensemble_composing_models", "cpu_only_composing_models"), ONE_MODEL),
+    **dict.fromkeys(("weighting", "num_top_model_configs"), ONE_MODEL),
+    **dict.fromkeys(("checkpoint_directory", "output_model_repository_path"), ONE_FOLDER),
+    "override_output_model_repository": ONE_FOLDER,
+    **dict.fromkeys(("perf_analyzer_timeout", "perf_analyzer_cpu_util", "perf_analyzer_path"), NO_PROCESS),
+    **dict.fromkeys(("perf_analyzer_max_auto_adjusts", "perf_output", "perf_output_path"), NO_PROCESS),
+    "genai_perf_flags": "models are not measured by tokens; tisfast bench --service-kind openai does that",
+    "client_max_retries": "a server that is started tells when it serves, so nothing is asked again",
+    **dict.fromkeys(("triton_docker_image", "triton_docker_labels", "triton_docker_mounts"), NO_DOCKER),
+    **dict.fromkeys(("triton_docker_args", "triton_docker_shm_size"), NO_DOCKER),
+    **dict.fromkeys(("triton_server_path", "triton_install_path"), "the server that is started is tisfast"),
+    "triton_server_environment": "the server that is started has the variables of this program",
+    "triton_output_path": "the log of the server that is started is server.log in the output directory",
+    "triton_metrics_url": NO_GPU_FIGURES,
+    **dict.fromkeys(("dcgm_disable", "always_report_gpu_metrics", "monitoring_interval", "gpus"), NO_GPU_FIGURES),
+    "duration_seconds": "an idle server is not measured",
+    "collect_cpu_metrics": "the memory of a server that is started is always measured",
+    "reload_model_disable": "a variant is loaded by a load with its configuration, and not otherwise",
+    **dict.fromkeys(("run_config_search_max_binary_search_steps", "early_exit_enable"), SEARCH_DECIDES),
+    **dict.fromkeys(("use_concurrency_formula", "concurrency_sweep_disable"), SEARCH_DECIDES),
+    **dict.fromkeys(("optuna_min_trials", "optuna_early_exit_threshold"), "give optuna_max_trials alone"),
+    "min_percentage_of_search_space": "give optuna_max_trials",
+    "max_percentage_of_search_space": "give optuna_max_trials",
+    "optuna_min_percentage_of_search_space": "give optuna_max_trials",
+    "optuna_max_percentage_of_search_space": "give optuna_max_trials",
+    **dict.fromkeys(("report_model_configs", "skip_summary_reports", "skip_detailed_reports", "plots"), ONE_PAGE),
+    **dict.fromkeys(("inference_output_fields", "gpu_output_fields", "server_output_fields"), ONE_PAGE),
+    **dict.fromkeys(("filename_model_inference", "filename_model_gpu", "filename_server_only"), ONE_PAGE),
+    "summarize": ONE_PAGE,
+    "cpu_only": "the kind of instances stands in the model's configuration (instance_group)",
+}
+"""Keys that ask for what is not done, and why."""
+HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
+    "profile_models_concurrently_enable": (False,),
+    "run_config_search_disable": (False,),
+    "model_type": ("generic",),
+    "num_top_model_configs": (0,),
+    "gpus": ("all",),
+    "dcgm_disable": (True,),
+}
+"""Values that ask for nothing."""
+REASONS: Final = {
+    "profile_models_concurrently_enable": ONE_MODEL,
+    "run_config_search_disable": "name what is searched in model_config_parameters, and only that is",
+    "model_type": REFUSED["genai_perf_flags"],
+}
+PLAIN: Final = {
+    "model_repository": "--model-repository",
+    "export_path": "--output-directory",
+    "latency_budget": "--latency-budget",
+    "min_throughput": "--min-throughput",
+    "num_configs_per_model": "--best",
+    "client_protocol": "--protocol",
+    "optuna_max_trials": "--trials",
+    **{
+        f"run_config_search_{end}_{what}": f"--run-config-search-{end}-{what.replace('_', '-')}"
+        for end in ("min", "max")
+        for what in ("concurrency", "model_batch_size", "instance_count", "request_rate")
+    },
+}
+"""Keys with one value, and their flags."""
+OF_A_MODEL: Final = ("parameters", "model_config_parameters", "objectives", "constraints", "perf_analyzer_flags")
+ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
+ELSEWHERE: Final = ("profile_models", "triton_launch_mode", *ENDPOINTS.values(), "request_rate_search_enable")
+"""Keys that are read with others."""
+
+
+def flags_of(path: str, model: str) -> list[str]:
+    """A file's flags.  model: the one of -m, "" where the file names it.  Raises ConfigError."""
+    document = _read(path)
+    name, own = _model(document.get("profile_models"), model)
+    merged = {**document, **own}
+    found = ["-m", name, *_server(merged)]
+    for key, value in merged.items():
+        if key not in ELSEWHERE:
+            found += _key(key, value)
+    if "run_config_search_mode" not in merged:
+        found += ["--search", "brute"]  # Model Analyzer's default
+    if merged.get("request_rate_search_enable"):
+        found.append("--request-rate-search-enable")
+    return found
+
+
+def _read(path: str) -> Mapping[str, Any]:
+    try:
+        file = Path(path)
+        if file.stat().st_size > limits.CONFIG_BYTES_MAX:
+            raise ConfigError(f"-f {path} has more than {limits.CONFIG_BYTES_MAX} bytes; name a configuration file")
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"-f {path} cannot be read ({error}); name a file of YAML or JSON") from None
+    found = _json(path, text) if path.endswith(".json") else _yaml(path, text)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ConfigError(f"-f {path} has no keys at its top; write KEY: VALUE, as Model Analyzer's files")
+    return found
+
+
+def _json(path: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"-f {path} is no JSON: {error}") from None
+
+
+def _yaml(path: str, text: str) -> Any:
+    try:
+        import yaml  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"-f {path} needs PyYAML, which is not installed: pip install 'tisfast[analyze]', or write the same as "
+            "JSON in a file that ends in .json"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"-f {path} is no YAML: {' '.join(str(error).split())}") from None
+
+
+def _model(given: Any, wanted: str) -> tuple[str, Mapping[str, Any]]:
+    """The model, and what the file says of it alone."""
+    if isinstance(given, str):
+        given = [each.strip() for each in given.split(",")]
+    models: dict[str, Any] = {}
+    for each in given if isinstance(given, list) else [given] if isinstance(given, dict) else []:
+        models.update(each if isinstance(each, dict) else {str(each): None})
+    if not wanted and len(models) != 1:
+        raise ConfigError(
+            f"profile_models has {len(models)} models ({', '.join(models) or 'none'}): {ONE_MODEL}, with -m MODEL"
+        )
+    name = wanted or next(iter(models))
+    own = models.get(name) or {}
+    for key in own:
+        if key not in OF_A_MODEL and key not in REFUSED and key not in HARMLESS:
+            raise _unknown(f"profile_models.{name}.{key}", key, OF_A_MODEL)
+    return name, own
+
+
+def _server(merged: Mapping[str, Any]) -> Flags:
+    mode = merged.get("triton_launch_mode", "local")
+    if mode not in ("local", "remote"):
+        raise ConfigError(f"triton_launch_mode {mode} is not served: {NO_DOCKER}")
+    for protocol, key in ENDPOINTS.items():
+        if key not in merged:
+            continue
+        if mode == "local":
+            raise ConfigError(f"{key} is not served with triton_launch_mode local: the server takes free ports")
+        if merged.get("client_protocol", "http") == protocol:
+            yield from ("-u", str(merged[key]))
+
+
+def _key(key: str, value: Any) -> Flags:
+    if value in HARMLESS.get(key, ()):
+        return
+    if key in REFUSED or key in REASONS:
+        raise ConfigError(f"{key} is not served by tisfast analyze: {REFUSED.get(key) or REASONS[key]}")
+    if key in PLAIN:
+        yield f"{PLAIN[key]}={_scalar(key, value)}"
+    elif key in READERS:
+        yield from READERS[key](value)
+    else:
+        raise _unknown(key, key, (*PLAIN, *READERS, *ELSEWHERE))
+
+
+def _unknown(shown: str, key: str, known: tuple[str, ...]) -> ConfigError:
+    near = difflib.get_close_matches(key, known, 1)
+    return ConfigError(f"{shown} is no key that is known here{f'; is {near[0]} meant?' if near else ''}")
+
+
+def _scalar(key: str, value: Any) -> str:
+    if isinstance(value, list | dict) or value is None:
+        raise ConfigError(f"{key} has one value, not {json.dumps(value):.100}")
+    return str(value)
+
+
+def _list(key: str, value: Any) -> str:
+    """A list, a range with start, stop and step, or a text of both kinds, as our flags have them."""
+    if isinstance(value, dict):
+        if not {"start", "stop"} <= set(value) <= {"start", "stop", "step"}:
+            raise ConfigError(f"{key}: a range has start, stop and step, not {', '.join(map(str, value))}")
+        return f"{value['start']}:{value['stop']}:{value.get('step', 1)}"
+    return ",".join(_scalar(key, each) for each in value) if isinstance(value, list) else _scalar(key, value)
+
+
+def _parameters(value: Any) -> Flags:
+    for key, each in _mapping("parameters", value).items():
+        if key not in ("concurrency", "request_rate", "batch_sizes"):
+            raise _unknown(f"parameters.{key}", key, ("concurrency", "request_rate", "batch_sizes"))
+        yield from READERS[key](each)
+
+
+def _batch_sizes(value: Any) -> Flags:
+    text = _list("batch_sizes", value)
+    if not text.isdecimal():
+        raise ConfigError(f"batch_sizes {text}: variants are compared with one size of requests; give one number")
+    yield f"--batch-size={text}"
+
+
+def _objectives(value: Any) -> Flags:
+    if isinstance(value, dict):
+        for key, weight in value.items():
+            yield f"--objective={key}={_scalar('objectives', weight)}"
+        return
+    for key in value if isinstance(value, list) else [value]:
+        yield f"--objective={_scalar('objectives', key)}"
+
+
+def _constraints(value: Any) -> Flags:
+    for key, bounds in _mapping("constraints", value).items():
+        for end, limit in _mapping(f"constraints.{key}", bounds).items():
+            if end not in ("min", "max"):
+                raise _unknown(f"constraints.{key}.{end}", end, ("min", "max"))
+            yield f"--constraint={key}{'<=' if end == 'max' else '>='}{_scalar('constraints', limit)}"
+
+
+def _bench_flags(value: Any) -> Flags:
+    for each in value if isinstance(value, list) else [value]:
+        for key, given in _mapping("perf_analyzer_flags", each).items():
+            flag = f"{'-' if len(key) == 1 else '--'}{key.replace('_', '-')}"
+            for one in given if isinstance(given, list) else [given]:
+                if one is True or one is None:
+                    yield flag
+                else:
+                    yield from (flag, _scalar(key, one))
+
+
+def _server_flags(value: Any) -> Flags:
+    for key, given in _mapping("triton_server_flags", value).items():
+        for one in given if isinstance(given, list) else [given]:
+            text = str(one).lower() if isinstance(one, bool) else str(one)
+            yield f"--server-flag=--{key.replace('_', '-')}={text}"
+
+
+def _config_parameters(value: Any) -> Flags:
+    """Fields of config.pbtxt with the values that they may have."""
+    for key, given in _mapping("model_config_parameters", value).items():
+        if key == "max_batch_size":
+            yield f"--max-batch-sizes={_list(key, given)}"
+        elif key == "instance_group":
+            yield from _instance_group(given)
+        else:
+            yield from _fields(key, given)
+
+
+def _instance_group(given: Any) -> Flags:
+    groups = given if isinstance(given, list) else [given]
+    if len(groups) != 1 or not isinstance(groups[0], dict) or "count" not in groups[0]:
+        raise ConfigError("model_config_parameters.instance_group: write one group with the counts, as - count: [1, 2]")
+    counts = groups[0]["count"] if isinstance(groups[0]["count"], list) else [groups[0]["count"]]
+    if set(groups[0]) == {"count"}:
+        yield f"--instances={_list('count', counts)}"
+        return
+    kinds = groups[0].get("kind")
+    if isinstance(kinds, list):
+        if len(kinds) != 1:
+            raise ConfigError("model_config_parameters.instance_group.kind: give one kind")
+        kinds = kinds[0]
+    rest = {name: each for name, each in groups[0].items() if name not in ("count", "kind")}
+    made = [[{**({"kind": kinds} if kinds else {}), **rest, "count": count}] for count in counts]
+    yield f"--set=instance_group={json.dumps(made)}"
+
+
+def _fields(path: str, given: Any) -> Flags:
+    """The leaves below a key; a leaf's list has its values."""
+    if path == "dynamic_batching.max_queue_delay_microseconds":
+        yield f"--queue-delays={_list(path, given)}"
+    elif path == "dynamic_batching.preferred_batch_size":
+        values = given if isinstance(given, list) else [given]
+        for each in values if isinstance(values[:1], list) and isinstance(values[0], list) else [values]:
+            yield f"--preferred-batch-sizes={_list(path, each)}"
+    elif isinstance(given, dict) and given:
+        if path.startswith("parameters.") and set(given) == {"string_value"}:
+            yield from _fields(path, given["string_value"])
+            return
+        for key, each in given.items():
+            yield from _fields(f"{path}.{key}", each)
+    else:
+        yield f"--set={path}={json.dumps(given if isinstance(given, list) else [given])}"
+
+
+def _mapping(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{key} has keys below it, not {json.dumps(value):.100}")
+    return value
+
+
+def _mode(value: Any) -> Flags:
+    yield f"--search={'bayesian' if value == 'optuna' else _scalar('run_config_search_mode', value)}"
+
+
+READERS: Final[Mapping[str, Callable[[Any], Flags]]] = {
+    "parameters": _parameters,
+    "concurrency": lambda value: iter([f"--concurrency={_list('concurrency', value)}"]),
+    "request_rate": lambda value: iter([f"--request-rate={_list('request_rate', value)}"]),
+    "batch_sizes": _batch_sizes,
+    "objectives": _objectives,
+    "constraints": _constraints,
+    "perf_analyzer_flags": _bench_flags,
+    "triton_server_flags": _server_flags,
+    "model_config_parameters": _config_parameters,
+    "run_config_search_mode": _mode,
+}
+"""Keys with more than one value."""
