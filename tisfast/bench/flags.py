@@ -9,12 +9,15 @@ from tisfast.bench.tls_flags import add_tls
 from tisfast.errors import ConfigError
 
 USAGE: Final = "tisfast bench -m MODEL [-u HOST:PORT] [-i http|grpc] [--concurrency-range START:END:STEP] [options]"
-DESCRIBES: Final = """Measure a model of a server: tisfast, Triton, or any that speaks KServe's protocol 2.
+DESCRIBES: Final = """Measure models of a server: tisfast, Triton, any of KServe's protocol 2, or OpenAI's endpoints.
 
 The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and how to read each figure.
 
   tisfast bench -m add_sub --concurrency-range 1:8:2
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
+  tisfast bench -m llama --service-kind openai --endpoint v1/chat/completions --streaming
+  tisfast bench compare before.json after.json
+  tisfast bench capture trace.json traffic.jsonl
 """
 OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 REFUSED: Final[dict[str, str]] = {
@@ -163,6 +166,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
+    group.add_argument("--calibrate", action="store_true", help="tisfast's own: measure the client itself before")
     group.add_argument("--collect-metrics", action="store_true", help="GPU figures of the server's metrics")
     group.add_argument("--metrics-url", default="", help="HOST:PORT/metrics, default port 8002 of the server")
     group.add_argument("--metrics-interval", type=int, metavar="MS", help="default 1000")
