@@ -8,7 +8,7 @@ import io
 import pytest
 
 from tests.analyze.made_trials import served, trial
-from tests.bench.checked_html import Checked
+from tests.bench.checked_html import BROWSER, Checked, draw
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
 from tisfast.analyze.arguments import read
 from tisfast.analyze.checkpoint import Checkpoint
@@ -172,3 +172,11 @@ def test_the_page_is_whole_and_shows_the_bound():
         assert ("the others" in text) is (len(rows) > 8)
         assert "m<1>" not in text
     assert found[0].trial.variant.text == "instances 4"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_browser_draws_the_page_without_a_complaint(tmp_path, width):
+    aims = Aims(constraints=(Constraint("latency_p99", 35, True), Constraint("throughput", 150, False)))
+    result = Result("m", ranked(aims=aims), ROWS, aims, ["Because."], "All was done.", {"model": "m"}, ["-count: 1"])
+    draw(page(result), tmp_path, width)
