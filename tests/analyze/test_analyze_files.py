@@ -16,6 +16,7 @@ from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
 from tisfast.analyze.table import csv_text, table
+from tisfast.analyze.trials import joined
 from tisfast.errors import BadRequest, ConfigError
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
@@ -83,6 +84,7 @@ def test_a_whole_command_line():
         ([*OWN, "--checkpoint", "old"], "resume or extend or new"),
         ([*OWN, "--best", "0"], "--best 0: it is at least 1"),
         ([*OWN, "--trials", "0"], "--trials 0"),
+        ([*OWN, "--confirm", "-1"], "--confirm -1: it is from 0 to 100"),
         ([*OWN, "--run-config-search-max-instance-count", "0"], "a least of 1 or more"),
         ([*OWN, "--run-config-search-max-concurrency", "1000000"], "a most of 65536 or less"),
         ([*OWN, "--no-such-flag"], "no-such-flag"),
@@ -134,6 +136,21 @@ def test_words_stand_on_figures():
     assert "90 % of its 1 ms in the server waiting in the queue and 100 µs computing; now it is 49 % of 205 µs" in said
     assert "1: 100/s with 100 µs for an execution, 2: 190/s" in said
     assert "instances 5 is out: no room <for> it." in said
+
+
+def test_a_row_that_is_measured_again_has_means():
+    once, more = trial({}, 4, 100, p99=40), trial({}, 4, 130, p99=10, stable=False, reason="it drifts")
+    twice = joined(once, more)
+    assert (twice.throughput, twice.rounds, twice.measured) == (115, (100, 130), 2)
+    assert twice.latency_ms["p99"] == 25
+    assert (twice.stable, twice.reason, twice.requests) == (False, "it drifts", 2000)
+    thrice = joined(twice, trial({}, 4, 160, p99=10))
+    assert (thrice.throughput, thrice.latency_ms["p99"]) == (130, 20)
+    failed = joined(once, trial({}, 4, 0, failure="it broke"))
+    assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", ())
+    better = joined(trial({"instances": 2}, 4, 125), trial({"instances": 2}, 4, 140))
+    said = "\n".join(explained(ranked([twice, better]), [], Aims(), CONFIG))
+    assert "125 to 140/s against 100 to 130/s: the throughputs overlap, so that difference may be chance" in said
 
 
 def test_words_of_batches_and_of_what_did_not_help():

@@ -53,12 +53,16 @@ def search(tmp_path, write_model):
 
 
 def test_instances_that_work_beside_each_other_are_added(search):
-    code, text, err, out = search(ALONE, PLAIN, "--instances", "1,4", "--concurrency", "8", "--explain")
+    code, text, err, out = search(
+        ALONE, PLAIN, "--instances", "1,4", "--concurrency", "8", "--explain", "--confirm", "1"
+    )
     assert (code, err) == (0, "")
     assert best(out) == ["instances 4", "default"], text
     assert written(out).instance_group[0].count == 4
     assert "Best: instances 4, at concurrency 8" in text
     assert "waiting in the queue" in text
+    assert "Measured 2 times, the default 2 times: " in text
+    assert {len(each["rounds"]) for each in json.loads((out / "checkpoint.json").read_text())["trials"]} == {2}
     page = (out / "report.html").read_text()
     assert "instances 4, concurrency 8: " in page
     assert "http" not in page.split("<body>")[0]

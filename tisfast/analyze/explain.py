@@ -27,6 +27,8 @@ def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, con
         said += _against(winner, default)
     elif default is winner:
         said += _nothing_better(ranked, aims)
+    if default is not None:
+        said += _sure(winner, default)
     said += _of_instances(ranked, in_force(INSTANCES, config))
     said += _client(winner, default)
     failed = {each.variant.text: each for each in trials if each.failure}
@@ -74,6 +76,16 @@ def _against(winner: Trial, default: Trial) -> Iterator[str]:
             f"With {instances} instances an execution takes {_us(new.compute_infer_us)} instead of "
             f"{_us(old.compute_infer_us)}: the instances hinder each other, or more load is under way."
         )
+
+
+def _sure(winner: Trial, default: Trial) -> Iterator[str]:
+    """Whether each measurement says the same."""
+    if winner is default or not winner.rounds or not default.rounds:
+        return
+    ranges = [f"{min(each.rounds):.4g} to {max(each.rounds):.4g}/s" for each in (winner, default)]
+    text = f"Measured {winner.measured} times, the default {default.measured} times: {ranges[0]} against {ranges[1]}"
+    apart = min(winner.rounds) > max(default.rounds) or max(winner.rounds) < min(default.rounds)
+    yield f"{text}." if apart else f"{text}: the throughputs overlap, so that difference may be chance (--confirm)."
 
 
 def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
