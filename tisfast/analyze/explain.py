@@ -135,7 +135,8 @@ def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
         if not trial.stable:
             yield f"The {name}'s figures are not stable: {trial.reason}"
         if not trial.supported:
-            yield f"The {name}'s p99 stands on {trial.requests} requests alone; measure longer (-p) to rely on it."
+            times = f" in {trial.measured} measurements" if trial.rounds else ""
+            yield f"The {name}'s p99 stands on few requests ({trial.requests}{times}); measure longer (-p) to rely on it."
 
 
 def _sample_us(served: Served) -> float:
