@@ -14,6 +14,7 @@ from tisfast import __version__
 from tisfast.bench.against import Against
 from tisfast.bench.arguments import Files, Given, read
 from tisfast.bench.asked import Asked
+from tisfast.bench.calibration import calibrate
 from tisfast.bench.capture import main as capture
 from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
@@ -80,7 +81,7 @@ def _measure(given: Given) -> int:
             session.stop = stop
             session.progress = _progress(asked, live)
             session.on_level = partial(_print_level, asked, live)
-            session.probe()
+            _prove(session, given)
             print(_header(session), end="", flush=True)
             run = session.run()
     print(summary(run), end="", flush=True)
@@ -100,7 +101,7 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
         with stoppable(partial(_say, live)) as stop:
             for session in sessions:
                 session.stop, session.progress = stop, live.tell
-                session.probe()
+                _prove(session, given)
             versus.on_level = partial(_print_both, sessions, live)
             print(_header(sessions[0]), end="", flush=True)
             runs = versus.run()
@@ -119,6 +120,15 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
 def _header(session: Session) -> str:
     asked = session.asked
     return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
+
+
+def _prove(session: Session, given: Given) -> None:
+    """One request goes well; with --calibrate it is known how many the client can do."""
+    session.probe()
+    if given.calibrate and not session.stop.requested:
+        session.most_requests = most = calibrate(session)
+        what = f"{most:.0f} such requests a second of a core ({1e6 / most:.1f} usec each)"
+        print(f"The client can do {what} to {session.asked.address}", flush=True)
 
 
 def _live(given: Given, held: ExitStack) -> Live:

@@ -328,7 +328,8 @@ def test_records_tell_each_request(loop_of):
         loop.allow(4)
         loop.keep_in_flight(1)
         assert done(loop)
-        records, missed = loop.swap_records()
+        records, missed, stamps, _ = loop.swap_records()
+        assert stamps is None
     assert records.dtype == RECORD
     assert missed == 1
     assert records["status"].tolist() == [200, 500, 200]

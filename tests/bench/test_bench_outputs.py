@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tisfast.bench.csv_output import csv_files, csv_text
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export, unpacked
 from tisfast.bench.report_html import page
-from tisfast.bench.results import ClientCost, Level, Measurement, Settings, Target
+from tisfast.bench.results import STAMP, ClientCost, Level, Measurement, Settings, Target
 from tisfast.bench.text import header, level_text, summary
 from tisfast.errors import Unavailable
 
@@ -123,6 +124,22 @@ def test_sequences_and_streams_in_the_profile_export():
 
     assert first["sequence_id"] == 9 and "sequence_id" not in second
     assert second["response_timestamps"] == [REALTIME + 700_000, REALTIME + 701_000]
+
+
+def test_each_response_has_its_time_where_all_of_a_request_were_kept():
+    level = level_of(latencies(1000, windows=1, requests=2))
+    (one,), (other, failed) = level.records
+    one["serial"], other["serial"], failed["serial"] = 1, 2, 3
+    one["responses"] = other["responses"] = 2
+    one["first"] = other["first"] = one["last"] - 1000
+    stamps = np.zeros(6, STAMP)
+    stamps["serial"] = [1, 2, 3, 1, 1, 2]
+    stamps["ns"] = [one["first"], other["first"], 0, one["last"] - 500, one["last"], other["last"] - 1]
+    level = replace(level, stamps=(stamps[:3], stamps[3:]))
+    first, second = json.loads("".join(profile_export(run_of(level), "0.1")))["experiments"][0]["requests"]
+
+    assert [each - REALTIME for each in first["response_timestamps"]] == [699_000, 699_500, 700_000]
+    assert [each - REALTIME for each in second["response_timestamps"]] == [699_000, 701_000]
 
 
 def test_without_records_the_export_has_no_requests():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -16,16 +17,18 @@ from tests.convert.made_models import by_name, converted, network, too_large_for
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
 from tisfast.convert.conversion import PAGE, REPORT  # noqa: E402
+from tisfast.convert.onnx_steps import write_fp16  # noqa: E402
 from tisfast.errors import BadRequest, Unavailable  # noqa: E402
 from tisfast.local_server import LocalServer  # noqa: E402
 
 ALL = ["onnx fp32", "onnx fp16", "openvino fp32", "openvino fp16"]
+HERE = {"targets": ["onnx", "openvino"]}  # no GPU is needed
 X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
 
 
 def test_a_network_is_made_in_all_formats_and_the_best_is_served(tmp_path):
     source = network(tmp_path)
-    found = converted(source, samples={"x": X}, output=tmp_path / "out")
+    found = converted(source, samples={"x": X}, output=tmp_path / "out", **HERE)
     tries = by_name(found)
     assert list(tries) == ALL and [each.status for each in found.tries] == ["ok"] * 4
     assert all([level.concurrency for level in each.measured] == [1, 2] for each in found.tries)
@@ -82,7 +85,7 @@ def test_a_scalar_of_each_row_is_compared(tmp_path):
     axes = made.constant("axes", np.array([1], np.int64))
     graph = made.model(nodes, [("a", "FP32", ("n", 2))], [("b", "FP32", ("n",))], [axes])
     (tmp_path / "sums.onnx").write_bytes(graph.SerializeToString())
-    found = converted(tmp_path / "sums.onnx", precisions=["fp32"])
+    found = converted(tmp_path / "sums.onnx", precisions=["fp32"], **HERE)
     assert [each.status for each in found.tries] == ["ok", "ok"] and found.drawn
 
 
@@ -92,14 +95,14 @@ def test_weights_beside_the_graph_go_along(tmp_path):
     source = network(tmp_path, "plain.onnx")
     graph = onnx.load(source)
     onnx.save(graph, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
-    found = converted(tmp_path / "net.onnx", samples={"x": X}, output=tmp_path / "out")
+    found = converted(tmp_path / "net.onnx", samples={"x": X}, output=tmp_path / "out", **HERE)
     assert [each.status for each in found.tries] == ["ok"] * 4, [each.reason for each in found.tries]
 
 
 def test_what_this_machine_lacks_is_a_row_with_the_command(tmp_path, monkeypatch):
     look = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("openvino", "onnx") else look(name))
-    found = converted(network(tmp_path), samples={"x": X})
+    found = converted(network(tmp_path), samples={"x": X}, **HERE)
     assert [each.status for each in found.tries] == ["ok", "skipped", "skipped", "skipped"]
     assert by_name(found)["onnx fp16"].reason == (
         "needs onnx, which this Python does not have: pip install 'tisfast[convert]'"
@@ -140,3 +143,21 @@ def test_what_the_source_says_against_it_is_told(tmp_path):
     with pytest.raises(BadRequest, match=r"shaped \[3, 7\], and the inputs are x FP32 \[-1, 8\]"):
         converted(network(tmp_path), samples={"x": X[:, :7]}, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_temporary_folder_is_a_sentence(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tisfast.convert.conversion.save_cases", full)
+    with pytest.raises(Unavailable, match=r"temporary folder .* \(No space left on device\).*set TMPDIR"):
+        converted(network(tmp_path), samples={"x": X}, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_in_fp16_is_valid_onnx(tmp_path):
+    """ONNX Runtime reads nodes in any order, others do not."""
+    import onnx
+
+    write_fp16(network(tmp_path), tmp_path / "half.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "half.onnx"), full_check=True)

@@ -138,6 +138,24 @@ def test_each_request_is_in_the_export(server, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "load", [["--request-count", "20"], ["--request-rate-range", "50", *FAST], ["--periodic-concurrency-range", "2:4"]]
+)
+def test_each_response_of_a_decoupled_model_is_in_the_export(grpc_url, tmp_path, load):
+    target = tmp_path / "requests.json"
+    code, _, _ = bench(
+        "-m", "talker", "-i", "grpc", "-u", grpc_url, "--streaming", *load, "--profile-export-file", target
+    )
+    assert code == 0
+    (experiment,) = json.loads(target.read_text())["experiments"]
+    assert experiment["experiment"]["value"] == (50 if "50" in load else 1)
+    assert experiment["requests"]
+    for request in experiment["requests"]:
+        times = request["response_timestamps"]
+        assert len(times) == 3 + 1  # the last one is empty
+        assert request["timestamp"] < times[0] and times == sorted(times)
+
+
+@pytest.mark.parametrize(
     ("typed", "text"),
     [
         (["-m", "nope"], "error: Request for unknown model: 'nope' is not found\n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -56,3 +57,13 @@ def test_ctrl_c_compares_the_pairs_until_then(typed, server):
     assert process.returncode in (0, 99)  # 99: fewer than 8 pairs
     assert "it was interrupted behind " in out
     assert figure(out, "Request count") > 0
+
+
+@pytest.mark.parametrize("shape", ["A:4", "A:300000"])
+def test_what_the_client_itself_can_do_is_measured_of_both_protocols(typed, shape):
+    code, out, err = bench(
+        *typed, "--shape", shape, "--request-count", "10", "-r", "8", "--fail-above", "1e9", "--calibrate"
+    )
+    assert (code, err) == (0, "")
+    assert re.search(r"The client can do \d+ such requests a second of a core \([\d.]+ usec each\) to http://", out)
+    assert re.search(r"The client can do \d+ such requests a second of a core \([\d.]+ usec each\) to grpc://", out)

@@ -136,7 +136,7 @@ def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
             yield f"The {name}'s figures are not stable: {trial.reason}"
         if not trial.supported:
             times = f" in {trial.measured} measurements" if trial.rounds else ""
-            yield f"The {name}'s p99 stands on few requests ({trial.requests}{times}); measure longer (-p) to rely on it."
+            yield f"The {name}'s p99 stands on few requests ({trial.requests}{times}); a longer -p helps."
 
 
 def _sample_us(served: Served) -> float:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
+from tisfast.bench.encryption import Encryption
 from tisfast.bench.flags import parser
 from tisfast.bench.mix_file import check_mix, read_mix, told_mix
 from tisfast.bench.openai_flags import check_openai
@@ -44,13 +45,18 @@ class Metrics(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The command line.  live: shown on a terminal; second: of the server of --vs, `against`: how both are compared."""
+    """The command line.
+
+    live: shown on a terminal; calibrate: the client itself, before; second: of the server of --vs, `against`: how both
+    are compared.
+    """
 
     asked: Asked
     files: Files
     metrics: Metrics | None
     max_errors: int
     live: bool = True
+    calibrate: bool = False
     against: Against | None = None
     second: Given | None = None
 
@@ -97,7 +103,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     mix = read_mix(given.mix, data) if given.mix else ()
     asked = Asked(
         address=address,
-        tls=read_tls(given, address),
+        tls=_tls(given, address),
         model=given.model_name or told_mix(mix) or Path(given.replay).name,
         version=given.model_version,
         mode=mode,
@@ -128,7 +134,15 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
-    return Given(asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live)
+    return Given(
+        asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live, given.calibrate
+    )
+
+
+def _tls(given: Any, address: Address) -> Encryption | None:
+    if given.calibrate and address.tls:
+        raise ConfigError(f"--calibrate does not know what encryption costs, and {address} is encrypted: leave it out")
+    return read_tls(given, address)
 
 
 def _output_bytes(given: Any) -> int:
@@ -347,6 +361,11 @@ def _check_conflicts(given: Any) -> None:
     if (given.metrics_url or given.metrics_interval is not None) and not given.collect_metrics:
         name = "--metrics-url" if given.metrics_url else "--metrics-interval"
         raise ConfigError(f"Must specify --collect-metrics when using the {name} option.")
+    if given.calibrate and given.streaming and given.service_kind == "triton":
+        raise ConfigError("--calibrate measures requests that stand alone: leave it or --streaming out")
+    if given.calibrate and (given.mix or given.replay):
+        name = "--mix" if given.mix else "--replay"
+        raise ConfigError(f"--calibrate repeats one answer, and those of {name} differ: leave one of them out")
     if given.request_parameter and given.protocol.lower() != "grpc":
         raise ConfigError("--request-parameter is only for gRPC: add -i grpc")
     if given.protocol.lower() == "grpc" and "json" in (given.input_tensor_format, given.output_tensor_format):

@@ -119,6 +119,8 @@ class Part:
     models: list[Counts] = field(default_factory=list)  # each of several
     records: list[Records] = field(default_factory=list)
     records_missed: int = 0
+    stamps: list[Records] = field(default_factory=list)
+    stamps_missed: int = 0
     tokens: Tokens | None = None
     number: int = 0  # of the first of them, from 1 on
 
@@ -144,6 +146,14 @@ class Part:
         response = self.all.histograms["response"]
         return float(response.quantile(percentile / 100)) if percentile > 0 else response.mean
 
+    def keep(self, records: Records, missed: int, stamps: Records | None, stamps_missed: int) -> None:
+        """Single requests and responses of it, as the loop gives them."""
+        self.records.append(records)
+        self.records_missed += missed
+        if stamps is not None:
+            self.stamps.append(stamps)
+        self.stamps_missed += stamps_missed
+
     def followed(self, by: Part) -> None:
         """Take the next window in."""
         self.ended_ns, self.after = by.ended_ns, by.after
@@ -154,6 +164,8 @@ class Part:
         self.pieces += by.pieces
         self.records += by.records
         self.records_missed += by.records_missed
+        self.stamps += by.stamps
+        self.stamps_missed += by.stamps_missed
         if self.tokens is not None and by.tokens is not None:
             self.tokens.merge(by.tokens)
 
@@ -174,7 +186,7 @@ class Collected:
     unanswered: int = 0
     unsent: int = 0
     late: Tally | None = None  # of an open loop: what was answered behind the last window
-    late_records: tuple[Records, int] | None = None
+    late_records: tuple[Records, int, Records | None, int] | None = None
     notes: list[str] = field(default_factory=list)
     _before_silence: list[Part] = field(default_factory=list)
     _silent: list[Part] = field(default_factory=list)  # where every window counts: without an answer until now
@@ -245,6 +257,11 @@ class Collected:
                 f"{whole.records_missed} requests of these windows are not in the export, which holds "
                 f"{limits.BENCH_RECORDS_MAX} of a level: measure for a shorter time"
             )
+        if whole.stamps_missed:
+            self.notes.append(
+                f"{whole.stamps_missed} responses of these windows are not in the export: of their requests it has the "
+                "first and the last; measure for a shorter time"
+            )
         found = Measurement(
             level=level,
             began_ns=whole.began_ns,
@@ -275,6 +292,7 @@ class Collected:
             interrupted=interrupted,
             records=tuple(whole.records),
             records_missed=whole.records_missed,
+            stamps=tuple(whole.stamps),
             tokens=whole.tokens,
         )
         return found if self.mixture is None else self._with_models(found, whole, self.mixture)
@@ -311,6 +329,7 @@ class Collected:
                 unsent=0,
                 records=(),
                 records_missed=0,
+                stamps=(),
             )
         server = None if found.server is None else replace(found.server, composing={})
         return replace(found, server=server, models=models)
@@ -324,8 +343,7 @@ class Collected:
         if whole.tokens is not None and self.late.tokens is not None:
             whole.tokens.merge(self.late.tokens)
         if self.late_records is not None:
-            whole.records.append(self.late_records[0])
-            whole.records_missed += self.late_records[1]
+            whole.keep(*self.late_records)
 
     def _errors(self, failed: int) -> Errors:
         first = None

@@ -163,6 +163,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
+    group.add_argument("--calibrate", action="store_true", help="tisfast's own: measure the client itself before")
     group.add_argument("--collect-metrics", action="store_true", help="GPU figures of the server's metrics")
     group.add_argument("--metrics-url", default="", help="HOST:PORT/metrics, default port 8002 of the server")
     group.add_argument("--metrics-interval", type=int, metavar="MS", help="default 1000")

@@ -387,6 +387,8 @@ cdef class GrpcLoad(Load):
         slot.received_bytes += n + PREFIX_BYTES
         if slot.first == 0:
             slot.first = now
+        if self.decoupled:
+            self.loop.stamp(slot, now)
         if answer.has_error:
             return self.failed(slot, now, "stream", answer.error[:answer.error_bytes].decode("utf-8", "replace"))
         if answer.outputs or not answer.final:

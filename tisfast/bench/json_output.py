@@ -9,9 +9,11 @@ from dataclasses import asdict
 from itertools import repeat
 from typing import Any, Final
 
+import numpy as np
+
 from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit, Window
+from tisfast.bench.results import FAILED, STAMP, Measurement, Records, Run, ServerSplit, Window
 from tisfast.bench.statistics import quantile_interval
 from tisfast.bench.tokens import Tokens
 
@@ -25,14 +27,16 @@ SHOWN: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 def profile_export(run: Run, version: str) -> Iterator[str]:
     """perf_analyzer's file of each request, in pieces.  Times are ns since 1970.
 
-    A request of several responses has the first and the last one's time: those between are not kept.  With OpenAI's
-    endpoints all are there, with what came.
+    Each response of a decoupled model has its time, the empty one that ends a request, too; where there was no room for
+    all of a request, it has the first and the last.  With OpenAI's endpoints all are there, with what came.
     """
     yield '{"experiments":['
     for number, level in enumerate(run.levels):
         closed = level_name(level) == "Concurrency"
         mode = "concurrency" if closed else "request_rate"
         value = int(level.level.value) if closed else float(level.level.value)
+        if level.level.mode == "periodic":
+            value = 1  # as perf_analyzer has it, whatever the range
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
         yield from _requests(run, level) if level.tokens is None else _answers(run, level, level.tokens)
@@ -46,14 +50,15 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
 def _requests(run: Run, level: Measurement) -> Iterator[str]:
     """Of several models each request says whose it is, which perf_analyzer's schema does not have."""
     shift = level.began_realtime_ns - level.began_ns
+    comma, responses = "", Responses(level.stamps)
     names = [f'"model":{json.dumps(name)},' for name in run.mixture.names] if run.mixture is not None else []
-    comma = ""
     for records in level.records:
         for at in range(0, len(records), RECORDS_AT_ONCE):
             piece = records[at : at + RECORDS_AT_ONCE]
             good = piece[(piece["flags"] & FAILED) == 0]
             whose = [names[each] for each in run.mixture.models[good["step"]]] if run.mixture else repeat("")
-            rows = [_request(*each, shift) for each in zip(good[SHOWN_FIELDS].tolist(), whose, strict=False)]
+            parts = zip(good[SHOWN_FIELDS].tolist(), whose, responses.times_of(good["serial"]), strict=False)
+            rows = [_request(*each, shift) for each in parts]
             if rows:
                 yield comma + ",".join(rows)
                 comma = ","
@@ -72,11 +77,28 @@ def _answers(run: Run, level: Measurement, tokens: Tokens) -> Iterator[str]:
         yield ("," if number else "") + json.dumps(request, separators=(",", ":"))
 
 
-def _request(row: tuple[int, int, int, int, int], model: str, shift: int) -> str:
+class Responses:
+    """When the responses of decoupled models came, by request."""
+
+    def __init__(self, stamps: Sequence[Records]) -> None:
+        found = np.concatenate(stamps) if stamps else np.empty(0, STAMP)
+        order = np.argsort(found["serial"], kind="stable")
+        self._serials, self._ns = found["serial"][order], found["ns"][order]
+
+    def times_of(self, serials: np.ndarray[Any, np.dtype[np.uint32]]) -> Iterator[list[int]]:
+        """Of each of these requests, in order; those that were kept."""
+        ends = (np.searchsorted(self._serials, serials, side) for side in ("left", "right"))
+        for low, high in zip(*ends, strict=True):
+            yield self._ns[low:high].tolist()
+
+
+def _request(row: tuple[int, int, int, int, int], model: str, times: list[int], shift: int) -> str:
     sent, sequence_id, responses, first, last = row
     sequence = f'"sequence_id":{sequence_id},' if sequence_id else ""
-    times = f"{first + shift},{last + shift}" if responses > 1 else f"{last + shift}"
-    return f'{{"timestamp":{sent + shift},{sequence}{model}"response_timestamps":[{times}]}}'
+    if not times or times[0] != first or times[-1] != last:  # some of them are not there
+        times = [first, last] if responses > 1 else [last]
+    shown = ",".join(str(each + shift) for each in times)
+    return f'{{"timestamp":{sent + shift},{sequence}{model}"response_timestamps":[{shown}]}}'
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -135,6 +157,7 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
             "runqueue_share": cost.runqueue_ns / cost.wall_ns if cost.wall_ns else 0.0,
             "lateness": _latency(cost.lateness),
             "limited": cost.limited,
+            "most_requests_per_second": level.most_requests,
         },
         "server": None if level.server is None else _server(level.server) | {"network_us": network_us(level)},
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},

@@ -120,6 +120,9 @@ cdef class Loop:
     cdef uint8_t *record_at
     cdef Py_ssize_t records_count, records_max
     cdef Py_ssize_t records_missed
+    cdef object stamps                   # array of results.STAMP, or None
+    cdef uint8_t *stamp_at
+    cdef Py_ssize_t stamps_count, stamps_max, stamps_missed
     cdef bytearray scratch
     cdef unsigned char *room
     cdef Py_ssize_t room_bytes
@@ -133,6 +136,7 @@ cdef class Loop:
     cdef int begun(self, Tally tally, Slot *slot, int64_t now) except -1
     cdef int counted(self, Tally tally, Slot *slot, int64_t now, bint good) except -1
     cdef int ended(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
+    cdef int stamp(self, Slot *slot, int64_t now) except -1  # a response of a decoupled model
     cdef int note(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
     cdef int error(self, Slot *slot, str status, str text, int64_t now) except -1
     # All that is under way on this connection has failed.

@@ -23,7 +23,7 @@ import socket
 
 from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
-from tisfast.bench.results import DELAYED, FAILED, RECORD
+from tisfast.bench.results import DELAYED, FAILED, RECORD, STAMP
 
 import numpy as np
 
@@ -34,7 +34,11 @@ cdef extern from *:
         uint64_t sequence_id;
         uint32_t sent_bytes, received_bytes, step, responses;
         uint16_t status, flags;
-        uint32_t connection;
+        uint32_t serial;
+    };
+    struct bench_stamp {
+        int64_t ns;
+        uint32_t serial, unused;
     };
     """
     struct bench_record:
@@ -42,7 +46,10 @@ cdef extern from *:
         uint64_t sequence_id
         uint32_t sent_bytes, received_bytes, step, responses
         uint16_t status, flags
-        uint32_t connection
+        uint32_t serial
+    struct bench_stamp:
+        int64_t ns
+        uint32_t serial
 
 cdef enum:
     EVENTS = 256                    # of one epoll_wait
@@ -337,17 +344,25 @@ cdef class Loop:
         self.errors, self.first_error = {}, None
         return told
 
-    def keep_records(self, Py_ssize_t count) -> None:
-        """Keep a record of each request, `count` of them at most; see `swap_records`."""
+    def keep_records(self, Py_ssize_t count, Py_ssize_t stamps=0) -> None:
+        """Keep a record of each request, `count` of them at most; see `swap_records`.  stamps: of responses, at most."""
         self.records = np.zeros(count, RECORD)
         self.record_at = <uint8_t *><size_t>self.records.ctypes.data
         self.records_count, self.records_max, self.records_missed = 0, count, 0
+        if stamps:
+            self.stamps = np.zeros(stamps, STAMP)
+            self.stamp_at = <uint8_t *><size_t>self.stamps.ctypes.data
+        self.stamps_count, self.stamps_max, self.stamps_missed = 0, stamps, 0
 
     def swap_records(self) -> tuple:
-        """The records since the last call, in the order in which the requests ended, and how many more found no room."""
+        """The records since the last call, in the order in which the requests ended, and how many more found no room.
+
+        Behind them the same of the responses of decoupled models; None, 0 where they are not kept.
+        """
         told = self.records[:self.records_count], self.records_missed
-        self.keep_records(self.records_max)  # pages that no record touches take no memory
-        return told
+        stamps = (self.stamps[:self.stamps_count], self.stamps_missed) if self.stamps_max else (None, 0)
+        self.keep_records(self.records_max, self.stamps_max)  # pages that no record touches take no memory
+        return *told, *stamps
 
     # ---- the loop
 
@@ -563,6 +578,18 @@ cdef class Loop:
         self.free_count += 1
         return 0
 
+    cdef int stamp(self, Slot *slot, int64_t now) except -1:
+        cdef bench_stamp *stamp
+        if not self.stamps_max or not slot.counted:
+            return 0
+        if self.stamps_count == self.stamps_max:
+            self.stamps_missed += 1
+            return 0
+        stamp = <bench_stamp *>self.stamp_at + self.stamps_count
+        self.stamps_count += 1
+        stamp.ns, stamp.serial = now, <uint32_t>slot.serial
+        return 0
+
     cdef int counted(self, Tally tally, Slot *slot, int64_t now, bint good) except -1:
         tally.sent_bytes += slot.sent_bytes
         tally.received_bytes += slot.received_bytes
@@ -590,7 +617,7 @@ cdef class Loop:
         record.sequence_id, record.step, record.responses = slot.sequence_id, slot.step, slot.responses
         record.sent_bytes = <uint32_t>min(slot.sent_bytes, <uint64_t>UINT32_TOP)
         record.received_bytes = <uint32_t>min(slot.received_bytes, <uint64_t>UINT32_TOP)
-        record.status, record.connection = <uint16_t>status, load.number
+        record.status, record.serial = <uint16_t>status, <uint32_t>slot.serial
         record.flags = (0 if good else FLAG_FAILED) | (FLAG_DELAYED if slot.sent - slot.intended > LATE_NS else 0)
         return 0
 

@@ -28,6 +28,8 @@ SECOND_NS: Final = 1_000_000_000
 SLICE_NS: Final = int(tuning.BENCH_SLICE_SECONDS * SECOND_NS)
 LOOK_NS: Final = 5 * SECOND_NS
 """The server's statistics are waited for so long; without them there is no server's split."""
+STAMPS_EACH: Final = 4
+"""Responses of streams that are kept for --profile-export-file, for each request that is."""
 LOOKED_NS: Final = 500_000
 """So often it is looked whether they have come."""
 SILENT_NS: Final = 60 * SECOND_NS
@@ -112,7 +114,7 @@ class LevelRun:
         if not loop.ready(began + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
             raise ConnectFailed(loop.lost_text or f"no connection within {limits.BENCH_CONNECT_SECONDS_MAX:g} s")
         if self._job.records:
-            loop.keep_records(self._records_max())
+            self._keep_records()
         try:
             self._warm_up()
         except Unavailable as gone:
@@ -125,6 +127,10 @@ class LevelRun:
             self._gone, self._reason = True, gone.message
         self._drain()
         return self._result()
+
+    def _keep_records(self) -> None:
+        most = self._records_max()
+        self._loop.keep_records(most, STAMPS_EACH * most if self._settings.streaming else 0)
 
     def _records_max(self) -> int:
         """Of one window, so that those of the result are no more than the job's."""
@@ -342,12 +348,11 @@ class LevelRun:
             pieces, self._pieces = self._pieces.all(), Pieces()
         part = Part.of(tally, before, after, found, pieces)
         if self._job.records:
-            records, part.records_missed = self._loop.swap_records()
-            part.records.append(records)
+            part.keep(*self._loop.swap_records())
         self._seen.add(part)
         self._failed_all = part.all.counts["failed"] if not part.completed else 0
         if self._job.records and self._confidence:
-            self._loop.keep_records(self._records_max())
+            self._keep_records()
 
     def _judge(self) -> bool:
         """Whether the level ends here; sets why."""

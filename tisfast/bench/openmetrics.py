@@ -158,6 +158,12 @@ FAMILIES: Final = (
         _one(lambda _, level: level.client.busy_ns / max(level.client.wall_ns, 1)),
     ),
     Family(
+        "tisfast_bench_client_most_requests_per_second",
+        "gauge",
+        "Requests a second that the client itself can do (--calibrate).",
+        lambda _, level: [("", {}, level.most_requests)] if level.most_requests else (),
+    ),
+    Family(
         "tisfast_bench_stable", "gauge", "1: the level ended as it should.", _one(lambda _, level: int(level.stable))
     ),
 )

@@ -30,10 +30,14 @@ RECORD: Final = np.dtype(
         ("responses", "<u4"),
         ("status", "<u2"),
         ("flags", "<u2"),
-        ("connection", "<u4"),
+        ("serial", "<u4"),
     ]
 )
-"""One request.  first: of its answer's bytes; status: of HTTP, or gRPC's code; step: of the input data that it sent."""
+"""One request.  first: of its answer's bytes; status: of HTTP, or gRPC's code; step: of the input data that it sent;
+serial: its number, of which the upper bits are lost.
+"""
+STAMP: Final = np.dtype([("ns", "<i8"), ("serial", "<u4"), ("unused", "<u4")])
+"""When a response of a decoupled model came, and to which request."""
 
 Records = np.ndarray[Any, np.dtype[np.void]]
 FAILED: Final = 1
@@ -146,7 +150,8 @@ class Measurement:
     never left.  reason: why it ended, one sentence; notes: what else is to be known, a sentence each.  warm_up_ns: of
     the warm-up; windows_before: windows that were measured and are not the result.  gpus: by UUID, of the server's
     metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
-    records_missed: requests of those windows that found no room there.  tokens: of OpenAI's endpoints.
+    records_missed: requests of those windows that found no room there.  stamps: STAMP arrays, of their responses.
+    tokens: of OpenAI's endpoints.  most_requests: that the client itself can do in a second (--calibrate), or 0.
     models: of several, what each of them did in the same time; without windows, records and notes.
     """
 
@@ -178,7 +183,9 @@ class Measurement:
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     records: tuple[Records, ...] = ()
     records_missed: int = 0
+    stamps: tuple[Records, ...] = ()
     tokens: Tokens | None = None
+    most_requests: float = 0.0
     models: Mapping[str, Measurement] = field(default_factory=dict)
 
     @property
@@ -190,6 +197,11 @@ class Measurement:
     def seconds(self) -> float:
         """Its length."""
         return (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def asked_share(self) -> float:
+        """Of the most requests that the client can do, those that it did; 0 where the most is not known."""
+        return self.requests / self.seconds / self.most_requests if self.most_requests and self.seconds else 0.0
 
     @property
     def throughput(self) -> float:

@@ -178,6 +178,7 @@ class Session:
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
     failure: TisError | None = None  # ended the run behind its first level
+    most_requests: float = 0.0  # a second, of the client itself; 0: not known
 
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
@@ -193,15 +194,15 @@ class Session:
         self._form = form_of(asked, self.model, self.places)
         self.mixture: Mixture | None = None
         if asked.endpoint:
-            self._templates: list[Any] = self._openai_templates()
+            self.templates: list[Any] = self._openai_templates()
         elif self.parts:
-            self._templates = [each for part in self.parts for each in part.templates]
+            self.templates = [each for part in self.parts for each in part.templates]
             counts = [len(part.templates) for part in self.parts]
             models, order = drawn(counts, [part.weight for part in self.parts], asked.seed)
             names = [part.name for part in self.parts]
             self.mixture = Mixture(names, models, order if self.order is None else self.order)
         else:
-            self._templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
+            self.templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self.server = None
         if self.model.statistics:
             parts = {part.name: part.server for part in self.parts if part.server is not None}
@@ -317,11 +318,25 @@ class Session:
             return 1
         return tuning.BENCH_CALLS_PER_CONNECTION
 
+    @property
+    def place(self) -> tuple[Any, int]:
+        """The server's address, as socket.connect takes it, and its family."""
+        return self._places[0]
+
+    def loop_to(self, address: Any, family: int, in_flight: int) -> Loop:
+        """This load to somebody else."""
+        return self._loop(in_flight, -(-in_flight // self._places_each), place=(address, family))
+
     def _loop(
-        self, slots: int, connections_max: int, player: Player | None = None, mixture: Mixture | None = None
+        self,
+        slots: int,
+        connections_max: int,
+        player: Player | None = None,
+        mixture: Mixture | None = None,
+        place: tuple[Any, int] | None = None,
     ) -> Loop:
         asked = self.asked
-        address, family = self._places[0]
+        address, family = place or self.place
         make: Callable[[Loop], Any] = HttpLoad
         if asked.address.grpc:
             fields, places = call_fields(self._form), self._places_each
@@ -332,7 +347,7 @@ class Session:
             address,
             family,
             make,
-            self._templates,
+            self.templates,
             slots=slots,
             connections_max=connections_max,
             player=player,
@@ -344,9 +359,10 @@ class Session:
     def _measure(self, level: Level) -> Measurement:
         loop, job = self.prepared(level)
         try:
-            return LevelRun(loop, job, self.server, self.stop).measure()
+            found = LevelRun(loop, job, self.server, self.stop).measure()
         finally:
             loop.close()
+        return replace(found, most_requests=self.most_requests)
 
     def prepared(self, level: Level) -> tuple[Loop, Job]:
         """What measures a level; the caller closes the loop.  Raises BadRequest for too many requests under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tisfast.bench.client_side import BUSY_LIMIT
 from tisfast.bench.figures import (
     average_us,
     cached,
@@ -218,8 +219,18 @@ def _trust(level: Measurement, settings: Settings) -> Iterator[str]:
     if level.tokens is not None and level.tokens.guessed:
         yield counted_events(level.tokens)
     yield from level.notes
+    yield from _calibrated(level)
     if level.client.limited and level.client.limited not in level.reason:
         yield f"[WARNING] {level.client.limited}"
+
+
+def _calibrated(level: Measurement) -> Iterator[str]:
+    share = level.asked_share
+    if not share:
+        return
+    yield f"the client sent {share:.0%} of the {level.most_requests:.0f} such requests a second that it can do here"
+    if share > BUSY_LIMIT and not level.client.limited:
+        yield "[WARNING] the client, and not the server, may be the limit: start a second one, and add what both say"
 
 
 def _between(name: str, found: Interval) -> Iterator[str]:

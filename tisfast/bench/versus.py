@@ -118,7 +118,11 @@ class Versus:
         reason = f"{len(kept[0])} windows of each server by turns"
         if stop.requested:
             reason = f"it was interrupted behind {reason}"
-        return joined(level, kept[0], reason, stop.requested), joined(level, kept[1], reason, stop.requested)
+        first, second = (
+            replace(joined(level, parts, reason, stop.requested), most_requests=session.most_requests)
+            for session, parts in zip((self.first, self.second), kept, strict=True)
+        )
+        return first, second
 
     def _tell(self, session: Session, progress: Progress) -> None:
         """With the windows that are still to come."""

@@ -5,5 +5,6 @@ Layer 5, above bench.  Frameworks run in processes of their own.
 
 from tisfast.convert.conversion import convert
 from tisfast.convert.results import Conversion, Measured, Try
+from tisfast.convert.written_model import write_model
 
-__all__ = ["Conversion", "Measured", "Try", "convert"]
+__all__ = ["Conversion", "Measured", "Try", "convert", "write_model"]

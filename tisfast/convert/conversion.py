@@ -89,8 +89,14 @@ def convert(
         folder = None if output is None else held.enter_context(_output(Path(output), found.name))
         scratch = PrivateDirectory()
         held.callback(scratch.remove)
-        run = _Run(found, asked, scratch.path, arrays)
-        result = run.all(routes)
+        try:
+            run = _Run(found, asked, scratch.path, arrays)
+            result = run.all(routes)
+        except OSError as error:
+            raise Unavailable(
+                f"the temporary folder {scratch.path.parent} could not be written to ({error.strerror or error}): the "
+                "formats need room there; set TMPDIR to a folder that has it"
+            ) from None
         return result if folder is None else run.write(result, folder)
 
 
@@ -285,6 +291,9 @@ class _Run:
                 with written_folder(model) as made:
                     shutil.copytree(self._models[result.best.format, result.best.precision], made, dirs_exist_ok=True)
                 result = replace(result, model=model)
+            elif (folder / result.name).exists():
+                old = f"{folder / result.name} is of an earlier conversion, and stays as it is"
+                result = replace(result, notes=(*result.notes, old))
             told = document(result)
             write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")
             write_text(folder / PAGE, page(told))

@@ -36,8 +36,10 @@ FORMATS: Final = {
         Format("torchscript", "pytorch", "model.pt", ("torch",)),
         Format("torchscript-script", "pytorch", "model.pt", ("torch",)),
         Format("sklearn", "sklearn", "", ("sklearn", "joblib")),
+        Format("savedmodel", "tensorflow", "model.savedmodel", ("tensorflow",)),
         Format("onnx", "onnxruntime", "model.onnx", ("onnxruntime",)),
         Format("openvino", "openvino", "model.xml", ("openvino",)),
+        Format("tensorrt", "tensorrt", "model.plan", ("tensorrt",)),
         Format("treelite", "fil", "checkpoint.tl", ("treelite",)),
     )
 }
@@ -58,6 +60,8 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
         Route("onnx", "fp32", f"{HERE}.onnx_steps.copy"),
         Route("onnx", "fp16", f"{HERE}.onnx_steps.fp16", ("onnx",)),
         *_openvino("openvino_steps.from_onnx"),
+        Route("tensorrt", "fp32", f"{HERE}.tensorrt_steps.from_onnx"),
+        Route("tensorrt", "fp16", f"{HERE}.tensorrt_steps.from_onnx", ("onnx",)),
     ),
     "module": (
         Route("pt2", "fp32", f"{HERE}.torch_steps.export"),
@@ -76,6 +80,11 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
         *_onnx("torch_steps", "onnx", "onnxscript"),
         *_openvino("torch_steps.to_openvino"),
     ),
+    "savedmodel": (
+        Route("savedmodel", "fp32", f"{HERE}.tensorflow_steps.copy"),
+        *_onnx("tensorflow_steps", "onnx", "tf2onnx"),
+        *_openvino("tensorflow_steps.to_openvino"),
+    ),
     "sklearn": (
         Route("sklearn", "fp32", f"{HERE}.sklearn_steps.copy"),
         *_onnx("sklearn_steps", "onnx", "skl2onnx"),
@@ -88,6 +97,7 @@ REFERENCES: Final = {
     "module": (f"{HERE}.torch_steps.reference", ("torch",)),
     "torchscript": (f"{HERE}.torch_steps.reference", ("torch",)),
     "pt2": (f"{HERE}.torch_steps.reference", ("torch",)),
+    "savedmodel": (f"{HERE}.tensorflow_steps.reference", ("tensorflow",)),
     "sklearn": (f"{HERE}.sklearn_steps.reference", ("sklearn", "joblib")),
 }
 """The step that asks the source itself, and the modules that it needs."""
@@ -96,12 +106,16 @@ SOURCES: Final = {
     "module": "a module of PyTorch",
     "torchscript": "TorchScript",
     "pt2": "a program of torch.export",
+    "savedmodel": "a SavedModel",
     "sklearn": "an estimator of scikit-learn",
 }
 PIP: Final = {
     "onnxruntime": "pip install 'tisfast[onnx]'",
     "openvino": "pip install 'tisfast[openvino]'",
+    "tensorflow": "pip install 'tisfast[tensorflow]'",
+    "tf2onnx": "pip install tf2onnx",
     "torch": "pip install 'tisfast[torch]'",
+    "tensorrt": "pip install 'tisfast[tensorrt]' on a machine with an NVIDIA GPU",
     "treelite": "pip install 'tisfast[trees]'",
     **dict.fromkeys(("sklearn", "joblib"), "pip install 'tisfast[sklearn]'"),
     **dict.fromkeys(("onnx", "onnxscript", "skl2onnx"), "pip install 'tisfast[convert]'"),

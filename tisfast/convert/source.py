@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tisfast.config.backends import BUILT_IN
-from tisfast.config.served_files import ServedFile, is_there, read_files
+from tisfast.config.served_files import ServedFile, is_saved_model, is_there, read_files
 from tisfast.errors import BadRequest, ConfigError
 
 SKOPS: Final = ".skops"
 """Files that run nothing when they are read."""
-KINDS: Final = {"onnxruntime": "onnx", "pytorch": "torchscript", "sklearn": "sklearn"}
+KINDS: Final = {"onnxruntime": "onnx", "pytorch": "torchscript", "sklearn": "sklearn", "tensorflow": "savedmodel"}
 """Of source, by the backend of such a file."""
 
 
@@ -54,10 +54,10 @@ def read_source(given: Any, *, allow_pickled: bool) -> Source:
 
 def _file(text: str, file: ServedFile, allow_pickled: bool) -> Source:
     kind = KINDS.get(file.backend)
-    if kind is None:
+    if kind is None or (kind == "savedmodel" and not is_saved_model(file.path)):
         raise BadRequest(
-            f"{text} is a model of backend '{file.backend}', which tisfast convert does not take; it takes those of "
-            f"{', '.join(KINDS)}, and modules of PyTorch as MODULE:FACTORY"
+            f"{text} is a model of backend '{file.backend}', which tisfast convert does not take; it takes ONNX, "
+            "TorchScript, .pt2, SavedModels, scikit-learn's files, and modules of PyTorch as MODULE:FACTORY"
         )
     backend = BUILT_IN.of_file(file.file)
     if backend is not None and backend.pickled and file.path.suffix != SKOPS and not allow_pickled:

@@ -91,7 +91,7 @@ class LinkedFiles:
         else:
             version.mkdir()
             self._names.append((str(version), str(file.path.parent)))
-            for name, path in _links(file, self._backends):
+            for name, path in version_files(file, self._backends):
                 self._to(version / name, path)
         for name, path in _beside_versions(file, self._backends):
             if not os.path.lexists(folder / name):
@@ -113,7 +113,7 @@ def link_files(files: Iterable[ServedFile], repository: Path, backends: Backends
     return linked
 
 
-def _links(file: ServedFile, backends: Backends) -> Iterator[tuple[str, Path]]:
+def version_files(file: ServedFile, backends: Backends) -> Iterator[tuple[str, Path]]:
     """What lies in the version's folder: the file under its backend's name for it, and what belongs to it."""
     yield file.file, file.path
     taken = {file.file, file.path.name}

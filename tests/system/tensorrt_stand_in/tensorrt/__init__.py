@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's package `tensorrt`: the documented calls that run engines, and their rules.
+"""A stand-in for NVIDIA's package `tensorrt`: the documented calls that build and run engines, and their rules.
 
 A plan is a header as TensorRT's, and JSON: tensors, profiles, and an expression of numpy for each output.  Errors are
 told as TensorRT does it: False or None, and a message to the logger.  What the documentation leaves undefined raises.
@@ -13,6 +13,7 @@ import json
 
 import numpy as np
 
+from tensorrt.builder import Builder, NetworkDefinitionCreationFlag, OnnxParser  # noqa: F401 - of the package
 from tensorrt.handles import Driver
 
 __version__ = "10.7.0.23"
