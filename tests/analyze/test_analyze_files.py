@@ -10,13 +10,14 @@ import pytest
 from tests.analyze.made_trials import served, trial
 from tests.bench.checked_html import BROWSER, Checked, draw
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
-from tisfast.analyze.arguments import read
+from tisfast.analyze.arguments import NOT_BENCHS, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
+from tisfast.bench.flags import parser as bench_parser
 from tisfast.errors import BadRequest, ConfigError
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
@@ -70,6 +71,8 @@ def test_a_whole_command_line():
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
         (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
         ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
+        ([*OWN, "--mix", "x"], "--mix of tisfast bench has no place here: one model is searched at a time"),
+        ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
@@ -94,6 +97,10 @@ def test_what_is_wrong_is_told(flags, told):
     with pytest.raises(ConfigError, match=r".*") as error:
         read(flags)
     assert told in str(error.value)
+
+
+def test_flags_without_a_place_are_flags_of_bench():
+    assert set(NOT_BENCHS) <= set(vars(bench_parser().parse_args([])))
 
 
 def test_a_checkpoint_keeps_rows(tmp_path):

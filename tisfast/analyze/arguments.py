@@ -57,6 +57,9 @@ NOT_BENCHS: Final = {
     "max_errors": "a variant whose requests fail is out",
     "service_kind": "only models of servers of KServe's protocol 2 have a configuration to search",
     "endpoint": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "mix": "one model is searched at a time",
+    "replay": "variants are compared at levels of concurrency or of a request rate",
+    "calibrate": "calibrate the client with tisfast bench; a row says when the client was the limit",
     "vs": "variants are compared with the default configuration, on one server",
     "fail_above": "variants are compared with the default configuration, on one server",
 }
