@@ -98,4 +98,6 @@ def test_progress_shows_how_many_models_are_loaded(capsys):
     progress.show()
     progress.step("b")
     progress.close()
-    assert "loading models" in capsys.readouterr().out
+    shown = capsys.readouterr().out.split("\r\x1b[2K")
+    assert [line.partition("] ")[2].split(" 0:")[0] for line in shown[1:-1]] == ["1/3", "2/3"]
+    assert shown[1].startswith("loading models [########....") and shown[2].endswith("(b)") and not shown[-1]

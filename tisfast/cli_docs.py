@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         prog="tisfast docs", description="Print a page of the documentation (Markdown), or the list of all."
     )
     parser.add_argument("page", nargs="?", help="for example: models, environments, batching, operations")
-    parser.add_argument("--plain", action="store_true", help="Markdown as it is written, on a terminal, too")
+    parser.add_argument("--plain", action="store_true", help="without a pager, on a terminal, too")
     values = parser.parse_args(arguments)
     found = pages()
     if values.page is None:
@@ -54,13 +54,10 @@ def _title(path: Path) -> str:
 
 
 def _show(text: str, *, plain: bool) -> None:
-    """Through a pager and with formats on a terminal; else as it is written."""
+    """Through a pager on a terminal: Markdown is made to be read as it is written."""
     if plain or not sys.stdout.isatty():
         print(text, end="")
         return
-    from rich.console import Console  # noqa: PLC0415 - 40 ms, and only for a terminal
-    from rich.markdown import Markdown  # noqa: PLC0415
+    import pydoc  # noqa: PLC0415 - 20 ms, and only for a terminal
 
-    console = Console()
-    with console.pager(styles=True):
-        console.print(Markdown(text))
+    pydoc.pager(text)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
+from tisfast.terminal_line import TerminalLine, bar, clock
 from tisfast.types import BY_WIRE, identity_of
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
-
     from tisfast.engine.registry import ModelEntry
 
 CURL_ELEMENTS_MAX = 64
@@ -22,7 +21,7 @@ CURL_ELEMENTS_MAX = 64
 
 
 PROGRESS_SECONDS = 1.0
-"""Loading that takes longer is shown as a bar; a quicker one needs none, nor rich's 40 ms."""
+"""Loading that takes longer is shown as a bar; a quicker one needs none."""
 TABLE_COLUMNS = 160
 """Columns of the model table where the terminal's width is not known."""
 STATUS_COLUMNS_MIN = 24
@@ -167,33 +166,33 @@ class LoadProgress:
         """terminal: None asks stdout."""
         self._total = total
         self._done = 0
+        self._began = time.monotonic()
         self._terminal = sys.stdout.isatty() if terminal is None else terminal
-        self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
+        self._line: TerminalLine | None = None
 
     def show(self) -> None:
         """Show the bar, where there is a terminal and something is left to do."""
-        if self._bar is None and self._terminal and self._done < self._total:
-            from rich.console import Console  # noqa: PLC0415 - rich costs 40 ms: only people at terminals pay
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-            from rich.progress import Progress as Bar  # noqa: PLC0415
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            terminal = Console(force_terminal=True)  # we know better than rich: it was asked above
-            self._bar = Bar(*columns, console=terminal, transient=True, auto_refresh=False)
-            self._task = self._bar.add_task("loading models", total=self._total, completed=self._done)
-            self._bar.start()
-            self._bar.refresh()
+        if self._line is None and self._terminal and self._done < self._total:
+            self._line = TerminalLine(sys.stdout)
+            self._draw("")
 
     def step(self, name: str) -> None:
         """One more model is loaded, or has failed."""
         self._done += 1
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, description=f"loading models ({name})")
-            self._bar.refresh()
+        self._draw(name)
 
     def close(self) -> None:
         """Take the bar off the terminal, for good."""
         self._terminal = False
-        if self._bar is not None:
-            self._bar.stop()
+        if self._line is not None:
+            self._line.erase()
+            self._line = None
+
+    def _draw(self, name: str) -> None:
+        if self._line is None:
+            return
+        took = clock(time.monotonic() - self._began)
+        pieces = [(f"loading models {bar(self._done, self._total)} {self._done}/{self._total} {took}", "")]
+        if name:
+            pieces.append((f" ({name})", ""))
+        self._line.show(pieces)

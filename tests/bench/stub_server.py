@@ -71,6 +71,7 @@ class StubServer:
         self.count = 0
         self.good = 0
         self.metadata: dict[str, Any] = METADATA
+        self.metrics = ""
         self.looks: Callable[[], None] = lambda: None  # before each answer that holds statistics
         self._parts = dict(parts_ns or {})
         self.bodies: list[bytes] = []
@@ -139,6 +140,9 @@ class StubServer:
                 }
                 if stub._config is not None:
                     pages["/v2/models/stub/config"] = stub._config
+                if self.path == "/metrics":
+                    self._send(200, stub.metrics.encode())
+                    return
                 found = pages.get(self.path)
                 if self.path == "/v2/models/stub/stats" and stub._parts:
                     found = stub._statistics()

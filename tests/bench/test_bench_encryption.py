@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.bench.stub_server import StubServer
 from tisfast import cli_bench
 from tisfast.bench.encryption import Encryption
+from tisfast.client import Client
 from tisfast.errors import BadRequest
 
 
@@ -100,6 +101,24 @@ def test_a_connection_that_the_server_drops_is_made_again(authority, capsys):
     out = capsys.readouterr().out
     assert "Failed requests: 1" in out
     assert "Request count: 19" in out
+
+
+def test_metrics_are_read_over_tls(stub, files):
+    server, _ = stub
+    server.metrics = 'nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5\n'
+    url = f"https://127.0.0.1:{server.port}"
+    with Client(url, tls=Encryption(ca=str(files / "ca.pem"))) as client:
+        assert client.metrics(url) == server.metrics
+        with pytest.raises(BadRequest, match="is no address of metrics, which are HTTP"):
+            client.metrics("grpcs://127.0.0.1:1")
+
+
+def test_a_load_that_asks_nothing_before_names_the_host_too(stub, capsys):
+    server, _ = stub
+    code = bench(server.port, "--service-kind", "openai", "--endpoint", "v1/chat/completions")
+    assert code == 99
+    told = f"error: https://127.0.0.1:{server.port}: cannot connect: TLS: its certificate was not accepted: "
+    assert told in capsys.readouterr().err
 
 
 def test_a_server_that_speaks_no_tls_is_told(capsys):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.bench.openai_stub import openai_stub
 from tisfast import cli_bench
@@ -35,6 +36,7 @@ class Bench:
             more = (*more, "--input-data", self.folder / "data.json")
         typed = ["-m", "tiny", "-u", f"127.0.0.1:{self.port}", "--service-kind", "openai", "--endpoint", endpoint]
         typed += ["--json", self.folder / "x.json", "-f", self.folder / "x.csv", "--report", self.folder / "x.html"]
+        typed += ["--openmetrics", self.folder / "x.om"]
         typed += ["--profile-export-file", self.folder / "export.json"]
         return cli_bench.main([*map(str, typed), *map(str, more)])
 
@@ -124,7 +126,14 @@ def test_usage_tells_the_tokens(bench, capsys):
     (row,) = csv.DictReader((bench.folder / "x.csv").read_text().splitlines())
     assert (row["Output Tokens"], row["Input Tokens"]) == ("160", "140")
     assert list(row).index("p99 latency") < list(row).index("Output Tokens/Second")
-    assert "<h2>Tokens</h2>" in (bench.folder / "x.html").read_text()
+    page = (bench.folder / "x.html").read_text()
+    assert "<h2>Tokens</h2>" in page and "Time to first token, ms" in page
+    families = {each.name: each.samples for each in text_string_to_metric_families((bench.folder / "x.om").read_text())}
+    assert {each.labels["direction"]: each.value for each in families["tisfast_bench_tokens"]} == {
+        "output": 160,
+        "input": 140,
+    }
+    assert families["tisfast_bench_first_token_seconds"][-2].value == 20
 
 
 def test_events_may_be_cut_anywhere(bench):
@@ -238,7 +247,7 @@ def test_two_servers_by_turns_have_their_tokens(port, tmp_path):
     """The same one twice: whatever is found of it, tokens of all windows are there."""
     where = f"127.0.0.1:{port}"
     typed = ["-m", "tiny", "-u", where, "--vs", where, "--service-kind", "openai", "--endpoint", CHAT, "--streaming"]
-    cli_bench.main([*typed, "-p", "60", "-r", "8", "--json", str(tmp_path / "x.json")])
+    cli_bench.main([*typed, "-p", "400", "-r", "8", "--json", str(tmp_path / "x.json")])
     for name in ("x.json", "x.vs.json"):
         (level,) = json.loads((tmp_path / name).read_text())["levels"]
         assert level["tokens"]["output"] == 4 * level["completed"] > 0
@@ -252,3 +261,11 @@ def test_traffic_is_replayed(bench, tmp_path):
     assert bench.level["tokens"]["output"] == 9
     sent = sorted(each["timestamp"] for each in bench.requests)
     assert sent[-1] - sent[0] >= 30e6
+
+
+def test_at_a_rate_the_first_token_counts_from_the_intended_time(bench):
+    """One connection answers 20 requests a second, and 40 are due: the last is due after 975 ms, and waits for all."""
+    step = asked(first_ms=50, tokens=1)
+    load = ["--request-rate-range", 40, "--connections", 1, "--request-count", 40]
+    assert bench("--streaming", *load, steps=[step]) == 0
+    assert bench.level["tokens"]["time_to_first_token"]["maximum_us"] >= 1_000_000

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CODE = "import sys, tisfast.client; print(*sys.modules)"
-NEVER = {"uvloop", "asyncio", "google", "zmq", "msgpack", "rich", "ssl", "xxhash", "grpc", "tritonclient", "http"}
+NEVER = {"uvloop", "asyncio", "google", "zmq", "msgpack", "ssl", "xxhash", "grpc", "tritonclient", "http"}
 LAYERS = {"client", "native", "wire"}
 BELOW = {"descriptors", "dtypes", "errors", "limits", "tuning", "types"}
 

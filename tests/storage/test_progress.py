@@ -61,7 +61,7 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
         return "downloading models" in "".join(text)
 
     asyncio.run(shown(DownloadProgress(terminal=True), drawn))
-    assert "1.0/4.0 MB" in "".join(text)
+    assert "[######..................] 1.0 MB of 4.0 MB" in "".join(text)
 
 
 def test_nothing_to_download_shows_nothing(monkeypatch, caplog):

@@ -56,7 +56,7 @@ def test_models_get_their_shares_and_have_figures_of_their_own(urls, tmp_path, p
     code, out, err = bench(
         "--mix", path, "-i", protocol, "-u", urls[protocol], *load, "--request-count", "800",
         "--json", tmp_path / "x.json", "-f", tmp_path / "x.csv", "--report", tmp_path / "x.html",
-        "--profile-export-file", tmp_path / "export.json",
+        "--profile-export-file", tmp_path / "export.json", "--openmetrics", tmp_path / "x.om",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert figure(out, "Request count") == 800
@@ -74,6 +74,8 @@ def test_models_get_their_shares_and_have_figures_of_their_own(urls, tmp_path, p
     (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
     counted = Counter(each["model"] for each in experiment["requests"])
     assert counted == {name: model["completed"] for name, model in models.items()}
+    samples = [line for line in (tmp_path / "x.om").read_text().splitlines() if "bench_model_requests_total" in line]
+    assert sorted(float(line.split()[-1]) for line in samples) == sorted(counted.values())
     assert "<h2>Models</h2>" in (tmp_path / "x.html").read_text()
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tisfast import tuning
 from tisfast.client.address import Tls
 from tisfast.errors import BadRequest, Unavailable
 
@@ -123,9 +122,9 @@ class Channel:
         self._grpc = grpc
         self._rest, self._at = b"", 0  # what the socket has not taken
 
-    def shake(self, fd: int) -> bool:
+    def shake(self, fd: int, room: bytearray) -> bool:
         """Go on with the handshake; what it has to say is for `send`.  True: it is done.  Raises Unavailable."""
-        if not self.receive(fd):
+        if not self.receive(fd, room):
             raise Unavailable("the server closed the connection in the TLS handshake")
         try:
             self._object.do_handshake()
@@ -138,16 +137,16 @@ class Channel:
             raise Unavailable("TLS: the server did not choose HTTP/2 (ALPN h2), which gRPC needs")
         return True
 
-    def receive(self, fd: int) -> bool:
-        """Take what came.  False: the server has closed.  Raises Unavailable."""
+    def receive(self, fd: int, room: bytearray) -> bool:
+        """Take what came, through `room`.  False: the server has closed.  Raises Unavailable."""
         try:
-            data = os.read(fd, tuning.BENCH_RECEIVE_BYTES)
+            n = os.readv(fd, (room,))
         except BlockingIOError:
             return True
         except OSError as error:
             raise _lost(error) from None
-        self._incoming.write(data)
-        return bool(data)
+        self._incoming.write(memoryview(room)[:n])
+        return n > 0
 
     def read_into(self, room: bytearray) -> int:
         """Bytes of what came, deciphered; 0: nothing more is there; -1: the server has closed.  Raises Unavailable."""

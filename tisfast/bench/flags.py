@@ -9,12 +9,15 @@ from tisfast.bench.tls_flags import add_tls
 from tisfast.errors import ConfigError
 
 USAGE: Final = "tisfast bench -m MODEL [-u HOST:PORT] [-i http|grpc] [--concurrency-range START:END:STEP] [options]"
-DESCRIBES: Final = """Measure a model of a server: tisfast, Triton, or any that speaks KServe's protocol 2.
+DESCRIBES: Final = """Measure models of a server: tisfast, Triton, any of KServe's protocol 2, or OpenAI's endpoints.
 
 The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and how to read each figure.
 
   tisfast bench -m add_sub --concurrency-range 1:8:2
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
+  tisfast bench -m llama --service-kind openai --endpoint v1/chat/completions --streaming
+  tisfast bench compare before.json after.json
+  tisfast bench capture trace.json traffic.jsonl
 """
 OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 REFUSED: Final[dict[str, str]] = {

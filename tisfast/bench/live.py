@@ -6,7 +6,6 @@ stopped holds up no request.  The line is plain text: to render more would hold 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,26 +14,26 @@ from typing import Final, TextIO
 
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.measure import Progress
+from tisfast.terminal_line import TerminalLine
 
 SECONDS: Final = 0.25
 """From one line to the next."""
 SLICES: Final = 10
 """Rate and percentiles are those of so many slices: the last second."""
-ERASE: Final = "\r\x1b[2K"
-BOLD, RED, PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
+BOLD, RED = "\x1b[1m", "\x1b[31m"
 
 
 class Live:
     """Draws on `out` until `close`; None: on nothing.  colours: else plain; batch_size: samples of an answer."""
 
     def __init__(self, out: TextIO | None, *, colours: bool = False, batch_size: int = 1) -> None:
-        self._out, self._colours, self._batch_size = out, colours, batch_size
+        self._line = None if out is None else TerminalLine(out)
+        self._colours, self._batch_size = colours, batch_size
         self._told: deque[Progress] = deque(maxlen=SLICES)
-        self._drawn = False
         self._lock = threading.RLock()  # a signal's handler prints, too
         self._ended = threading.Event()
-        if out is not None:
-            threading.Thread(target=self._draw_on, args=(out,), name="bench-live", daemon=True).start()
+        if self._line is not None:
+            threading.Thread(target=self._draw_on, args=(self._line,), name="bench-live", daemon=True).start()
 
     def tell(self, progress: Progress) -> None:
         """Of the last slice.  Called by the load's thread."""
@@ -46,7 +45,8 @@ class Live:
     def hidden(self) -> Iterator[None]:
         """Something else is written meanwhile."""
         with self._lock:
-            self._erase()
+            if self._line is not None:
+                self._line.erase()
             yield
 
     def close(self) -> None:
@@ -55,36 +55,13 @@ class Live:
         with self.hidden():
             self._told.clear()
 
-    def _draw_on(self, out: TextIO) -> None:
-        while not self._ended.wait(SECONDS):
+    def _draw_on(self, line: TerminalLine) -> None:
+        while not (self._ended.wait(SECONDS) or line.gone):
             with self._lock:
                 told = list(self._told)
                 if told and not self._ended.is_set():
-                    self._drawn = True
-                    self._write(ERASE + self._fitting(told, _columns(out) - 1))
-
-    def _erase(self) -> None:
-        if self._drawn:
-            self._drawn = False
-            self._write(ERASE)
-
-    def _write(self, text: str) -> None:
-        try:
-            if self._out is not None:
-                self._out.write(text)
-                self._out.flush()
-        except (OSError, ValueError):  # the terminal is gone: who measures goes on
-            self._ended.set()
-
-    def _fitting(self, told: list[Progress], room: int) -> str:
-        """The line, without the parts that have no room on the terminal."""
-        shown = []
-        for text, style in pieces(told, self._batch_size):
-            room -= len(text)
-            if room < 0:
-                break
-            shown.append(f"{style}{text}{PLAIN}" if style and self._colours else text)
-        return "".join(shown)
+                    found = pieces(told, self._batch_size)
+                    line.show(found if self._colours else ((text, "") for text, _ in found))
 
 
 def pieces(told: list[Progress], batch_size: int) -> Iterator[tuple[str, str]]:
@@ -103,13 +80,6 @@ def pieces(told: list[Progress], batch_size: int) -> Iterator[tuple[str, str]]:
     if latency.count:
         shown = " ".join(f"p{each} {latency.quantile(each / 100) // 1000}" for each in (50, 90, 99))
         yield f"  {shown} us", ""
-
-
-def _columns(out: TextIO) -> int:
-    try:
-        return os.get_terminal_size(out.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
 
 
 def live_on(out: TextIO, environment: Mapping[str, str], batch_size: int) -> Live:

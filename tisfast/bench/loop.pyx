@@ -129,7 +129,7 @@ cdef class Load:
         cdef Loop loop = self.loop
         cdef ssize_t n
         if self.channel is not None:
-            return self.unseal() if self.channel.receive(self.fd) else self.on_bytes(0)
+            return self.unseal() if self.channel.receive(self.fd, loop.scratch) else self.on_bytes(0)
         n = recv(self.fd, loop.room, <size_t>loop.room_bytes, MSG_DONTWAIT)
         if n < 0:
             if errno == EAGAIN or errno == EINTR:
@@ -738,7 +738,7 @@ cdef class Loop:
                     if code or not events & EPOLLOUT:
                         return self.lose(load, os.strerror(code) if code else "the server closed the connection")
                     load.linked = True
-                if load.channel is not None and not load.channel.shake(load.fd):
+                if load.channel is not None and not load.channel.shake(load.fd, self.scratch):
                     load.send_sealed()
                     return 0
                 self.connecting -= 1

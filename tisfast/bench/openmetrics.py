@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from tisfast.bench.figures import supported, throughput
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import Measurement, Run, ServerSplit
+from tisfast.bench.tokens import Tokens
 
 QUANTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 BUCKETS_US: Final = tuple(digit * 10**power for power in range(1, 8) for digit in (1, 2, 5))
@@ -65,9 +66,11 @@ def _one(value: Callable[[Run, Measurement], float], suffix: str = "") -> Callab
     return lambda run, level: [(suffix, {}, value(run, level))]
 
 
-def _summary(pick: Callable[[Measurement], Histogram]) -> Callable[[Run, Measurement], Iterator[Sample]]:
+def _summary(pick: Callable[[Measurement], Histogram | None]) -> Callable[[Run, Measurement], Iterator[Sample]]:
     def samples(_: Run, level: Measurement) -> Iterator[Sample]:
         found = pick(level)
+        if found is None:
+            return
         for percent in QUANTILES:
             if supported(found, percent):  # else too few requests tell it
                 yield "", {"quantile": f"{percent / 100:g}"}, found.quantile(percent / 100) / 1e9
@@ -97,6 +100,30 @@ def _errors(_: Run, level: Measurement) -> Iterator[Sample]:
         by_status[status] = by_status.get(status, 0) + count
     for status, count in sorted(by_status.items()):
         yield "_total", {"status": status}, count
+
+
+def _of_tokens(pick: Callable[[Tokens], Histogram]) -> Callable[[Run, Measurement], Iterator[Sample]]:
+    """Nothing where no tokens were generated."""
+    return _summary(lambda level: None if level.tokens is None else pick(level.tokens))
+
+
+def _tokens(_: Run, level: Measurement) -> Iterator[Sample]:
+    if level.tokens is not None:
+        yield "_total", {"direction": "output"}, level.tokens.output
+        yield "_total", {"direction": "input"}, level.tokens.input
+
+
+def _of_models(
+    samples: Callable[[Run, Measurement], Iterable[Sample]],
+) -> Callable[[Run, Measurement], Iterator[Sample]]:
+    """Of each of several models, with its name."""
+
+    def found(run: Run, level: Measurement) -> Iterator[Sample]:
+        for name, model in level.models.items():
+            for suffix, more, value in samples(run, model):
+                yield suffix, {**more, "part": name}, value
+
+    return found
 
 
 FAMILIES: Final = (
@@ -132,6 +159,43 @@ FAMILIES: Final = (
         "summary",
         "From the real sending to the first byte of the answer.",
         _summary(lambda level: level.first_byte),
+    ),
+    Family("tisfast_bench_tokens", "counter", "Tokens of answers that ended well (OpenAI's endpoints).", _tokens),
+    Family(
+        "tisfast_bench_first_token_seconds",
+        "summary",
+        "Until the first event with content; at a rate from the intended time.",
+        _of_tokens(lambda tokens: tokens.first_token),
+    ),
+    Family(
+        "tisfast_bench_inter_token_seconds",
+        "summary",
+        "A request's average time from one output token to the next.",
+        _of_tokens(lambda tokens: tokens.inter_token),
+    ),
+    Family(
+        "tisfast_bench_inter_event_seconds",
+        "summary",
+        "From one event with content to the next, each.",
+        _of_tokens(lambda tokens: tokens.gap),
+    ),
+    Family(
+        "tisfast_bench_model_requests",
+        "counter",
+        "Of each of several models: requests that were answered well.",
+        _of_models(_one(lambda _, level: level.completed, "_total")),
+    ),
+    Family(
+        "tisfast_bench_model_failed_requests",
+        "counter",
+        "Of each of several models: requests that failed.",
+        _of_models(_errors),
+    ),
+    Family(
+        "tisfast_bench_model_latency_seconds",
+        "summary",
+        "Of each of several models: latency.",
+        _of_models(_summary(lambda level: level.response)),
     ),
     Family(
         "tisfast_bench_server_requests",

@@ -9,10 +9,12 @@ from typing import Any, Final
 from tisfast.bench.svg import Axis, Series, line_chart
 
 TIMES: Final = (
-    ("time to first token", "time_to_first_token"),
-    ("inter-token latency", "inter_token_latency"),
-    ("inter-event gap", "inter_event_gap"),
+    ("first token", "time_to_first_token"),
+    ("inter-token", "inter_token_latency"),
+    ("gap", "inter_event_gap"),
 )
+"""Names in the table, where room is short, and keys of the document."""
+CHARTS: Final = (("Time to first token", "time_to_first_token"), ("Inter-token latency", "inter_token_latency"))
 Level = tuple[str, Mapping[str, Any]]
 """A level's name, and its tokens in the document."""
 
@@ -28,9 +30,9 @@ def tokens_section(levels: Sequence[Level]) -> str:
     guessed = any(tokens["counted_by_events"] for _, tokens in levels)
     note = " Of requests without usage each event with content counts as one token." if guessed else ""
     return (
-        f'<section><h2>Tokens</h2><div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{_chart(levels)}'
-        '<p class="soft">Time to first token: until the first event with content. Inter-token latency: of a request, '
-        f"the average from one token to the next. Inter-event gap: each one.{note}</p></section>"
+        f'<section><h2>Tokens</h2><div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{_charts(levels)}'
+        '<p class="soft">First token: until the first event with content. Inter-token: of a request, the '
+        f"average time from one token to the next. Gap: from one event to the next, each one.{note}</p></section>"
     )
 
 
@@ -45,22 +47,22 @@ def _cells(name: str, tokens: Mapping[str, Any]) -> list[str]:
     return cells
 
 
-def _chart(levels: Sequence[Level]) -> str:
+def _charts(levels: Sequence[Level]) -> str:
     """The usual picture: what one user waits for, against what all get together."""
-    lines = []
-    for title, key in TIMES[:2]:
-        points = [
-            (
-                tokens["output_per_second"],
-                tokens[key]["mean_us"] / 1000,
-                f"{name}: {tokens['output_per_second']:.4g} tokens/s, {title} {tokens[key]['mean_us'] / 1000:.3g} ms",
+    ordered = sorted(levels, key=lambda level: float(level[1]["output_per_second"]))
+    charts = []
+    for title, key in CHARTS:
+        lines = []
+        for percentile in ("50", "90", "99"):
+            points = []
+            for name, tokens in ordered:
+                value = tokens[key]["percentiles_us"][percentile]
+                if value is not None:
+                    rate = tokens["output_per_second"]
+                    points.append((rate, value / 1000, f"{name}: {rate:.4g} tokens/s, {value / 1000:.3g} ms"))
+            lines.append(Series(f"p{percentile}", points))
+        if any(line.points for line in lines):
+            charts.append(
+                f"<div>{line_chart(title, lines, Axis('output tokens a second'), Axis(f'{title}, ms'))}</div>"
             )
-            for name, tokens in sorted(levels, key=lambda level: float(level[1]["output_per_second"]))
-            if tokens[key]["mean_us"] is not None
-        ]
-        lines.append(Series(title, points))
-    if not any(line.points for line in lines):
-        return ""
-    return line_chart(
-        "Waiting against tokens", lines, Axis("output tokens a second"), Axis("mean, ms", logarithmic=True)
-    )
+    return f'<div class="figures">{"".join(charts)}</div>' if charts else ""

@@ -6,13 +6,10 @@ import asyncio
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
 
 from tisfast import limits
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+from tisfast.terminal_line import TerminalLine, bar, clock
 
 log = logging.getLogger("tisfast.storage")
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
@@ -40,13 +37,14 @@ class DownloadProgress:
         self._done = 0
         self._syncs = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
+        self._line: TerminalLine | None = None
+        self._began = 0.0
 
     def begin(self) -> None:
         """A sync has begun."""
         self._syncs += 1
         if self._timer is None:
+            self._began = time.monotonic()
             self._wait()
 
     def expect(self, nbytes: int) -> None:
@@ -66,9 +64,9 @@ class DownloadProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self._line is not None:
+            self._line.erase()
+            self._line = None
         self._total = self._done = 0
 
     def _wait(self) -> None:
@@ -83,16 +81,13 @@ class DownloadProgress:
         self._wait()
 
     def _draw(self) -> None:
-        if self._bar is None:
-            from rich import progress  # noqa: PLC0415 - rich costs 40 ms: only people at terminals pay
-            from rich.console import Console  # noqa: PLC0415
-
-            columns = (progress.TextColumn("downloading models"), progress.BarColumn(), progress.DownloadColumn(),
-                       progress.TransferSpeedColumn(), progress.TimeRemainingColumn())  # fmt: skip
-            console = Console(force_terminal=True)
-            self._bar = progress.Progress(*columns, console=console, transient=True, auto_refresh=False)
-            self._task = self._bar.add_task("", total=self._total)
-            self._bar.start()
-        assert self._task is not None
-        self._bar.update(self._task, total=self._total, completed=self._done)
-        self._bar.refresh()
+        if self._line is None:
+            self._line = TerminalLine(sys.stdout)
+        seconds = time.monotonic() - self._began
+        how_far = f"{bar(self._done, self._total)} {spelled(self._done)} of {spelled(self._total)}"
+        pieces = [(f"downloading models {how_far}", "")]
+        if self._done > 0 and seconds > 0:
+            rate = self._done / seconds
+            pieces.append((f"  {spelled(rate)}/s", ""))
+            pieces.append((f"  {clock(max(self._total - self._done, 0) / rate)} left", ""))
+        self._line.show(pieces)
