@@ -44,8 +44,8 @@ def _check_in_flight(name: str, text: str, kind: type[int] | type[float], most: 
 def level_range(name: str, text: str, kind: type[int] | type[float]) -> tuple[float, float, float]:
     """(start, end, step) of START[:END[:STEP]]; of a list its ends.  Raises ConfigError."""
     if "," in text:
-        values = _list(name, text, kind)
-        return values[0], values[-1], 1
+        listed = _list(name, text, kind)
+        return listed[0], listed[-1], 1
     parts = text.split(":")
     try:
         values = [kind(each) for each in parts]
