@@ -66,6 +66,7 @@ def test_a_whole_command_line():
     ("flags", "told"),
     [
         (["--model-repository", "models"], "-m: the model must be given"),
+        (["-m", "a,b", *OWN[2:]], "-m a,b: one model is searched at a time; run it for each"),
         (["-m", "m"], "give either --model-repository"),
         ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),

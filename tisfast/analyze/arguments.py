@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from tisfast import limits
 from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
-from tisfast.analyze.model_analyzer import flags_of
+from tisfast.analyze.model_analyzer import ONE_MODEL, flags_of
 from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
 from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
@@ -167,6 +167,8 @@ def read(arguments: Sequence[str]) -> Given:
     given, rest = parser().parse_known_args(arguments)
     if not given.model_name:
         raise ConfigError("-m: the model must be given")
+    if "," in given.model_name:
+        raise ConfigError(f"-m {given.model_name}: {ONE_MODEL}")
     if bool(given.model_repository) == bool(given.url):
         raise ConfigError(
             "give either --model-repository FOLDER, for a server that is started and ends with this, or -u HOST:PORT "

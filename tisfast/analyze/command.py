@@ -67,10 +67,15 @@ def _analyze(given: Given) -> int:
             server.start()
         code = _Analysis(given, server).run()
     finally:
-        left = server.close()
+        with stoppable(_say_closing, signal.SIGTERM):
+            left = server.close()
         if left:
             print(f"error: {left}", file=sys.stderr)
     return WRONG if left else code
+
+
+def _say_closing(_: str) -> None:
+    print("The server is left as it was first; once more ends this at once.", file=sys.stderr, flush=True)
 
 
 def _make(folder: Path) -> None:

@@ -10,6 +10,8 @@ from tisfast.analyze.aims import Aims, Ranked
 from tisfast.analyze.trials import Served, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, in_force
 
+SELDOM: Final = 0.01
+"""Batches of a size that are fewer are not named."""
 NOTED: Final = 1.1
 """Figures that differ by less are called alike."""
 
@@ -147,7 +149,7 @@ def _sample_us(served: Served) -> float:
 def _sizes(served: Served) -> str:
     total = sum(served.batch_sizes.values()) or 1
     most = sorted(served.batch_sizes.items(), key=lambda each: -each[1])[:3]
-    return ", ".join(f"{_percent(count / total)} of {size}" for size, count in most)
+    return ", ".join(f"{_percent(count / total)} of {size}" for size, count in most if count >= SELDOM * total)
 
 
 def _percent(share: float) -> str:
