@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tisfast.bench.asked import Asked
 from tisfast.bench.results import Measurement, Settings
 from tisfast.bench.session import Session, look_up
+from tisfast.bench.statistics import mean_interval
 from tisfast.bench.templates import Step
 from tisfast.client import Client
 from tisfast.client.address import parse_url
@@ -190,6 +191,7 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
         level.errors.count,
         level.stable,
         level.reason,
+        mean_interval([each.latency for each in level.windows]).half_width,
     )
 
 
