@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tisfast.bench.collected import added
-from tisfast.bench.server_side import Models, ServerSide, composing_models, read_statistics, split
+from tisfast.bench.server_side import Counters, Models, ServerSide, composing_models, read_statistics, split
 from tisfast.errors import BadResponse
 
 
@@ -73,7 +73,7 @@ def test_windows_that_follow_each_other_are_added():
 
 
 def test_a_server_that_says_nothing_of_the_model_has_no_split():
-    assert split({}, {}, Models("m", "")) is None
+    assert split(Counters(), Counters(), Models("m", "")) is None
 
 
 def test_statistics_that_are_none_are_refused():

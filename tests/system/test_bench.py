@@ -41,6 +41,8 @@ def test_over_http(server, tmp_path, typed, levels):
     assert out.startswith("*** Measurement Settings ***\n  Batch size: 1\n  Service Kind: TRITON\n")
     assert all(f"Request concurrency: {level}\n  Client: \n" in out for level in levels)
     assert "  Server: \n    Inference count: " in out
+    seen = rf"    Processes: [0-9.]+ cores busy, [1-9][0-9.]+ MB of memory \(\d+ of .+, pid {server.process.pid}\)\n"
+    assert re.search(seen, out)
     assert out.index("Inferences/Second vs. Client Average Batch Latency") < out.index("Concurrency: 1, throughput: ")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert sorted(row["Concurrency"] for row in rows) == list(levels)

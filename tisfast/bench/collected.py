@@ -17,7 +17,7 @@ from tisfast.bench.client_side import Clocks, Counted, cost
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Tally
 from tisfast.bench.mixture import Mixture
-from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Window
+from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Usage, Window
 from tisfast.bench.tokens import Tokens
 
 COMPARED: Final = 3
@@ -387,4 +387,14 @@ def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
         found = added([each.composing.get(key) for each in known])
         if found is not None:
             parts[key] = found
-    return ServerSplit(known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts)
+    return ServerSplit(
+        known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts, usage=_used(known)
+    )
+
+
+def _used(splits: list[ServerSplit]) -> Usage | None:
+    """By all windows; the last one knows the processes and their memory."""
+    found = [each.usage for each in splits if each.usage is not None]
+    if len(found) < len(splits):
+        return None
+    return replace(found[-1], cpu_ns=sum(each.cpu_ns for each in found), wall_ns=sum(each.wall_ns for each in found))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import FAILED, STAMP, Measurement, Records, Run, ServerSplit, Window
+from tisfast.bench.results import FAILED, STAMP, Measurement, Records, Run, ServerSplit, Usage, Window
 from tisfast.bench.statistics import quantile_interval
 from tisfast.bench.tokens import Tokens
 
@@ -240,7 +240,18 @@ def _server(split: ServerSplit) -> dict[str, Any]:
         "cache_miss_count": split.cache_miss_count,
         "batch_sizes": {str(size): count for size, count in sorted(split.batch_sizes.items())},
         **{f"{name}_us": value for name, value in parts._asdict().items()},
+        "usage": None if split.usage is None else _usage(split.usage),
         "composing": {key: _server(inner) for key, inner in split.composing.items()},
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "pid": usage.pid,
+        "name": usage.name,
+        "processes": usage.processes,
+        "cpu_cores": usage.cores,
+        "memory_bytes": usage.memory_bytes,
     }
 
 

@@ -216,6 +216,18 @@ FAMILIES: Final = (
         _of_server(lambda split: [("_total", {"part": part}, getattr(split, f"{part}_ns") / 1e9) for part in PARTS]),
     ),
     Family(
+        "tisfast_bench_server_busy_cores",
+        "gauge",
+        "Cores that the server's processes kept busy, where they are on this machine.",
+        _of_server(lambda split: [] if split.usage is None else [("", {}, split.usage.cores)]),
+    ),
+    Family(
+        "tisfast_bench_server_memory_bytes",
+        "gauge",
+        "Proportional set size of the server's processes, where they are on this machine.",
+        _of_server(lambda split: [] if split.usage is None else [("", {}, split.usage.memory_bytes)]),
+    ),
+    Family(
         "tisfast_bench_client_busy_ratio",
         "gauge",
         "Share of the time in which the client's thread worked; near 1 the client is the limit.",

@@ -89,10 +89,32 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What the server's processes used within the window.
+
+    pid, name: of the one that listens; processes: it and all that it has started; memory_bytes: of all, at the end:
+    proportional set size, 0 where it may not be read.
+    """
+
+    pid: int
+    name: str
+    processes: int
+    cpu_ns: int
+    wall_ns: int
+    memory_bytes: int
+
+    @property
+    def cores(self) -> float:
+        """That were busy, on the average."""
+        return self.cpu_ns / self.wall_ns if self.wall_ns else 0.0
+
+
+@dataclass(frozen=True)
 class ServerSplit:
     """What the server's statistics grew by in the window: sums over its requests.
 
-    batch_sizes: executions by their size; composing: of an ensemble's models, by "NAME:VERSION".
+    batch_sizes: executions by their size; composing: of an ensemble's models, by "NAME:VERSION"; usage: of the whole
+    server, where it is on this machine.
     """
 
     model: str
@@ -117,6 +139,7 @@ class ServerSplit:
     cache_miss_ns: int = 0
     batch_sizes: Mapping[int, int] = field(default_factory=dict)
     composing: Mapping[str, ServerSplit] = field(default_factory=dict)
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from tisfast.bench.results import ServerSplit
+from tisfast.bench.server_processes import Sample, ServerProcesses, used
 from tisfast.client import Client
 from tisfast.errors import BadResponse, TisError
 
@@ -22,9 +23,13 @@ SECTIONS: Final = {
     "cache_hit": "cache_hit",
     "cache_miss": "cache_miss",
 }
-Counters = dict[tuple[str, str], ServerSplit]
-"""By model and version."""
 NUMBERS: Final = tuple(each.name for each in fields(ServerSplit) if each.name.endswith(("_count", "_ns")))
+
+
+class Counters(dict[tuple[str, str], ServerSplit]):
+    """By model and version.  sample: of the server's processes at that time."""
+
+    sample: Sample | None = None
 
 
 class Models(NamedTuple):
@@ -47,7 +52,7 @@ class Models(NamedTuple):
 def read_statistics(entries: Sequence[Mapping[str, Any]]) -> Counters:
     """From a server's statistics.  Raises BadResponse."""
     try:
-        return {(entry["name"], str(entry["version"])): _counters(entry) for entry in entries}
+        return Counters({(entry["name"], str(entry["version"])): _counters(entry) for entry in entries})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadResponse(f"the server's statistics cannot be read ({error!r}): {entries!r:.300}") from None
 
@@ -91,8 +96,13 @@ def split(before: Counters, after: Counters, models: Models) -> ServerSplit | No
     Where no version was asked for, it is the one that did most.  Of several models it is the sum, with each of them as
     what it is made of.
     """
+    found = _split(before, after, models)
+    return None if found is None else replace(found, usage=used(before.sample, after.sample))
+
+
+def _split(before: Counters, after: Counters, models: Models) -> ServerSplit | None:
     if models.parts:
-        several = {name: split(before, after, each) for name, each in models.parts.items()}
+        several = {name: _split(before, after, each) for name, each in models.parts.items()}
         known = {name: each for name, each in several.items() if each is not None}
         return summed(known) if known else None
     found = _most(before, after, models.model, models.version)
@@ -123,11 +133,11 @@ def _most(before: Counters, after: Counters, model: str, version: str) -> Server
 class ServerSide:
     """Looks at the statistics in a thread of its own: a slow answer holds up no request.
 
-    `failure`: why the last look found nothing.
+    `failure`: why the last look found nothing.  processes: looked at, too.
     """
 
-    def __init__(self, client: Client, models: Models) -> None:
-        self._client = client
+    def __init__(self, client: Client, models: Models, processes: ServerProcesses | None = None) -> None:
+        self._client, self._processes = client, processes
         self.models = models
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench-statistics")
         self._last: Future[Counters | None] | None = None
@@ -148,7 +158,9 @@ class ServerSide:
 
     def _look(self) -> Counters | None:
         try:
-            found: Counters = {}
+            found = Counters()
+            if self._processes is not None:
+                found.sample = self._processes.look()
             for name in sorted(self.models.names()):
                 found.update(read_statistics(self._client.statistics(name)))
             return found

@@ -25,6 +25,7 @@ from tisfast.bench.openai_requests import read_bodies, templates
 from tisfast.bench.results import Level, Measurement, Run, Target
 from tisfast.bench.sequences import Player, Sequences
 from tisfast.bench.server_metrics import ServerMetrics
+from tisfast.bench.server_processes import ServerProcesses
 from tisfast.bench.server_side import Models, ServerSide, composing_models
 from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
 from tisfast.bench.tokens import Tokens
@@ -207,7 +208,7 @@ class Session:
         if self.model.statistics:
             parts = {part.name: part.server for part in self.parts if part.server is not None}
             found = Models("", "", parts=parts) if parts else counted_models(asked, self.model)
-            self.server = ServerSide(self.client, found)
+            self.server = ServerSide(self.client, found, ServerProcesses(asked.address))
 
     def _openai_templates(self) -> list[HttpTemplate]:
         asked = self.asked

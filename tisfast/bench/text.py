@@ -21,7 +21,7 @@ from tisfast.bench.figures import (
     token_times,
 )
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
+from tisfast.bench.results import Measurement, Run, ServerSplit, Settings, Usage
 from tisfast.bench.statistics import Interval, mean_interval, quantile_interval
 from tisfast.bench.tokens import Tokens
 
@@ -180,6 +180,8 @@ def _server(split: ServerSplit, indent: str) -> list[str]:
             f"{total}compute input {parts.compute_input} usec + compute infer {parts.compute_infer} usec + "
             f"compute output {parts.compute_output} usec)"
         )
+    if split.usage is not None:
+        lines.append(_usage(split.usage))
     lines = [indent + line for line in lines]
     if split.composing:
         lines += ["", indent + "Composing models: "]
@@ -187,6 +189,12 @@ def _server(split: ServerSplit, indent: str) -> list[str]:
             lines.append(f"{indent}{inner.model}, version: {inner.version}")
             lines += _server(inner, indent + "    ")
     return lines
+
+
+def _usage(usage: Usage) -> str:
+    memory = f", {usage.memory_bytes / 1e6:.1f} MB of memory" if usage.memory_bytes else ""
+    many = f"{usage.processes} of " if usage.processes > 1 else ""
+    return f"Processes: {usage.cores:.2f} cores busy{memory} ({many}{usage.name}, pid {usage.pid})"
 
 
 def _gpus(level: Measurement) -> Iterator[str]:

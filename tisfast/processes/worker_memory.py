@@ -24,7 +24,7 @@ def measured(workers: Mapping[Key, Iterable[int]], proc: Path = PROC) -> dict[Ke
 
 def taken_bytes(pid: int, proc: Path = PROC) -> int:
     """Bytes of one process and its descendants; 0 when it has ended."""
-    return sum(pss_bytes(each, proc) for each in _family(pid, proc))
+    return sum(pss_bytes(each, proc) for each in family(pid, proc))
 
 
 def pss_bytes(pid: int, proc: Path = PROC) -> int:
@@ -37,7 +37,7 @@ def pss_bytes(pid: int, proc: Path = PROC) -> int:
     return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
 
 
-def _family(pid: int, proc: Path) -> list[int]:
+def family(pid: int, proc: Path) -> list[int]:
     """A process and all that it, or they, have started; bounded."""
     found = [pid]
     for each in found:
