@@ -126,7 +126,7 @@ class Versus:
         return first, second
 
     def _pairs(self, sides: Sequence[Side], kept: list[tuple[Measurement, Measurement]]) -> int:
-        """Measure them into `kept`; gives how many were left out.  A failure ends it; it is raised where none is kept."""
+        """Measure them into `kept`; gives how many were left out.  A failure ends it, and is raised if none is."""
         stop, left_out, empty = self.first.stop, 0, 0
         self._left = 2 * (self.pairs + 1)
         try:
