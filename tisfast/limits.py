@@ -745,6 +745,8 @@ ANALYZE_LOAD_SECONDS_MAX: Final = 600.0
 """That a variant may take to load."""
 ANALYZE_STARTS_MAX: Final = 10
 """Starts of a server of its own, behind the first: a variant may end it."""
+ANALYZE_CONFIRM_MAX: Final = 100
+"""Times that the best variants are measured again."""
 ANALYZE_NAMED_MAX: Final = 5
 """Variants of each kind that a sentence of the explanation names."""
 

@@ -8,14 +8,16 @@ import io
 import pytest
 
 from tests.analyze.made_trials import served, trial
-from tests.bench.checked_html import Checked
+from tests.bench.checked_html import BROWSER, Checked, draw
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
-from tisfast.analyze.arguments import read
+from tisfast.analyze.arguments import NOT_BENCHS, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
 from tisfast.analyze.table import csv_text, table
+from tisfast.analyze.trials import joined
+from tisfast.bench.flags import parser as bench_parser
 from tisfast.errors import BadRequest, ConfigError
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
@@ -64,11 +66,14 @@ def test_a_whole_command_line():
     ("flags", "told"),
     [
         (["--model-repository", "models"], "-m: the model must be given"),
+        (["-m", "a,b", *OWN[2:]], "-m a,b: one model is searched at a time; run it for each"),
         (["-m", "m"], "give either --model-repository"),
         ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
         (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
         ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
+        ([*OWN, "--mix", "x"], "--mix of tisfast bench has no place here: one model is searched at a time"),
+        ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
@@ -83,6 +88,7 @@ def test_a_whole_command_line():
         ([*OWN, "--checkpoint", "old"], "resume or extend or new"),
         ([*OWN, "--best", "0"], "--best 0: it is at least 1"),
         ([*OWN, "--trials", "0"], "--trials 0"),
+        ([*OWN, "--confirm", "-1"], "--confirm -1: it is from 0 to 100"),
         ([*OWN, "--run-config-search-max-instance-count", "0"], "a least of 1 or more"),
         ([*OWN, "--run-config-search-max-concurrency", "1000000"], "a most of 65536 or less"),
         ([*OWN, "--no-such-flag"], "no-such-flag"),
@@ -92,6 +98,10 @@ def test_what_is_wrong_is_told(flags, told):
     with pytest.raises(ConfigError, match=r".*") as error:
         read(flags)
     assert told in str(error.value)
+
+
+def test_flags_without_a_place_are_flags_of_bench():
+    assert set(NOT_BENCHS) <= set(vars(bench_parser().parse_args([])))
 
 
 def test_a_checkpoint_keeps_rows(tmp_path):
@@ -136,6 +146,21 @@ def test_words_stand_on_figures():
     assert "instances 5 is out: no room <for> it." in said
 
 
+def test_a_row_that_is_measured_again_has_means():
+    once, more = trial({}, 4, 100, p99=40), trial({}, 4, 130, p99=10, stable=False, reason="it drifts")
+    twice = joined(once, more)
+    assert (twice.throughput, twice.rounds, twice.measured) == (115, (100, 130), 2)
+    assert twice.latency_ms["p99"] == 25
+    assert (twice.stable, twice.reason, twice.requests) == (False, "it drifts", 2000)
+    thrice = joined(twice, trial({}, 4, 160, p99=10))
+    assert (thrice.throughput, thrice.latency_ms["p99"]) == (130, 20)
+    failed = joined(once, trial({}, 4, 0, failure="it broke"))
+    assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", ())
+    better = joined(trial({"instances": 2}, 4, 125), trial({"instances": 2}, 4, 140))
+    said = "\n".join(explained(ranked([twice, better]), [], Aims(), CONFIG))
+    assert "125 to 140/s against 100 to 130/s: the throughputs overlap, so that difference may be chance" in said
+
+
 def test_words_of_batches_and_of_what_did_not_help():
     single = trial({}, 8, 100, served=served(infer=1000))
     many = trial({"max_batch_size": 8}, 8, 500, served=served(infer=1600, inferences=800))
@@ -172,3 +197,11 @@ def test_the_page_is_whole_and_shows_the_bound():
         assert ("the others" in text) is (len(rows) > 8)
         assert "m<1>" not in text
     assert found[0].trial.variant.text == "instances 4"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_browser_draws_the_page_without_a_complaint(tmp_path, width):
+    aims = Aims(constraints=(Constraint("latency_p99", 35, True), Constraint("throughput", 150, False)))
+    result = Result("m", ranked(aims=aims), ROWS, aims, ["Because."], "All was done.", {"model": "m"}, ["-count: 1"])
+    draw(page(result), tmp_path, width)

@@ -36,6 +36,13 @@ def test_ranges_of_concurrency(typed, levels):
     assert (given.mode, given.levels) == ("concurrency", levels)
 
 
+def test_levels_may_be_listed():
+    given = read(["-m", "x", "--concurrency-range", "1,4,60000"]).asked
+    assert (given.mode, given.listed, given.levels) == ("concurrency", (1, 4, 60000), (1, 60000, 1))
+    given = read(["-m", "x", "--request-rate-range", "0.5,700"]).asked
+    assert (given.mode, given.listed) == ("request_rate", (0.5, 700))
+
+
 def test_a_range_of_rates_may_have_fractions():
     given = read(["-m", "x", "--request-rate-range", "0.5:2.5:0.5"]).asked
     assert (given.mode, given.levels) == ("request_rate", (0.5, 2.5, 0.5))
@@ -77,6 +84,15 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--concurrency-range", "a"], "Failed to parse --concurrency-range. Invalid value provided: a"),
         (["-m", "x", "--concurrency-range", "1:0"], "can not be both 0"),
         (["-m", "x", "--concurrency-range", "1", "--request-rate-range", "1"], "more than one inference load mode"),
+        (["-m", "x", "--concurrency-range", "1,a"], "Failed to parse --concurrency-range. Invalid value provided: 1,a"),
+        (["-m", "x", "--concurrency-range", "4,1"], "each more than the last: 4,1"),
+        (["-m", "x", "--concurrency-range", "0,1"], "are more than 0, each more than the last: 0,1"),
+        (["-m", "x", "--concurrency-range", "1,70000"], "has 70000 requests under way"),
+        (["-m", "x", "--request-rate-range", "1,inf"], "each more than the last: 1,inf"),
+        (["-m", "x", "--concurrency-range", "1,"], "Invalid value provided: 1,"),
+        (["-m", "x", "--request-rate-range", ",".join(map(str, range(1, 1003)))], "has 1002 levels; at most 1000"),
+        (["-m", "x", "-l", "9", "--binary-search", "--concurrency-range", "1,9"], "write --concurrency-range START"),
+        (["-m", "x", "--request-count", "5", "--concurrency-range", "1,4"], "not supported with multiple"),
         (["-m", "x", "--concurrency-range", "1:60000"], "has more than 1000 levels"),
         (["-m", "x", "--async", "--sync"], "Cannot specify --async and --sync simultaneously."),
         (["-m", "x", "--streaming"], "Streaming is only allowed with gRPC protocol"),

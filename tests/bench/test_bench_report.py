@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.checked_html import Checked
+from tests.bench.checked_html import BROWSER, Checked, draw
 from tests.bench.made_levels import latencies, level_of, run_of, server_of
 from tisfast.bench.json_output import document
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Level, Target
 from tisfast.bench.svg import Axis, Scale, Series, line_chart, stacked_bars
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 VOID = {"meta", "link", "br", "circle", "polyline", "line", "rect", "i"}
 
 
@@ -105,23 +102,4 @@ def test_charts_without_values_say_so():
 @pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_browser_draws_it_without_a_complaint(tmp_path, width):
-    (tmp_path / "page.html").write_text(page(document(run_of(*levels()))))
-    picture = tmp_path / "page.png"
-    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--window-size={width},900")
-
-    ran = subprocess.run(
-        [
-            BROWSER,
-            *flags,
-            f"--user-data-dir={tmp_path}/profile",
-            f"--screenshot={picture}",
-            f"file://{tmp_path}/page.html",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-
-    assert "CONSOLE" not in ran.stderr
-    assert picture.stat().st_size > 10_000
+    draw(page(document(run_of(*levels()))), tmp_path, width)

@@ -161,3 +161,18 @@ def test_a_graph_in_fp16_is_valid_onnx(tmp_path):
 
     write_fp16(network(tmp_path), tmp_path / "half.onnx")
     onnx.checker.check_model(onnx.load(tmp_path / "half.onnx"), full_check=True)
+
+
+def test_a_function_of_the_users_judges_in_place_of_tolerances(tmp_path):
+    seen = []
+
+    def verify(found, expected):
+        seen.append([len(found), len(expected), found[0].keys() == expected[0].keys()])
+        return np.abs(found[0]["y"] - expected[0]["y"]).max() == 0
+
+    options = {"samples": {"x": X}, "targets": ["onnx"]}
+    tries = by_name(converted(too_large_for_fp16(tmp_path), verify=verify, **options))
+    assert (tries["onnx fp32"].status, tries["onnx fp16"].status) == ("ok", "wrong") and seen == [[4, 4, True]] * 2
+    assert tries["onnx fp16"].reason == "the function `verify` says so"
+    tries = by_name(converted(too_large_for_fp16(tmp_path), verify=lambda *_: True, **options))
+    assert tries["onnx fp16"].status == "ok"

@@ -19,7 +19,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 def level(concurrency: int, rate: float, reason: str = "") -> Measured:
-    return Measured(concurrency, rate, 1.0, 0.9, 2.5, 1000, 0, not reason, reason)
+    return Measured(concurrency, rate, 1.0, 0.9, 2.5, 1000, 0, not reason, reason, math.inf if reason else 0.04)
 
 
 RIGHT = Try("onnx", "fp32", "onnxruntime", "ok", "", "", 0.0, 0.0, 38000, 0.5, 1.5, (level(1, 900.0), level(8, 2000.0)))
@@ -44,12 +44,16 @@ def test_the_document_has_all_and_is_json():
     read = json.loads(json.dumps(document(ALL), allow_nan=False))
     assert (read["schema"], read["best"], read["model"]) == ("tisfast-convert/1", "onnx fp32", None)
     assert [each["status"] for each in read["tries"]] == ["ok", "ok", "wrong", "skipped"]
-    assert read["tries"][2]["max_absolute"] is None and read["signature"]["inputs"][0]["dims"] == [-1, 8]
+    assert (
+        read["tries"][2]["max_absolute"] is None
+        and read["tries"][1]["measured"][0]["within"] is None
+        and read["signature"]["inputs"][0]["dims"] == [-1, 8]
+    )
 
 
 def test_the_table_has_a_line_for_each_and_says_what_stands_behind_it():
     told = table(ALL)
-    assert re.search(r"^onnx fp32 \* +ok +0 +0 +38 kB +2000 +0.9 +2.5 +8$", told, re.MULTILINE)
+    assert re.search(r"^onnx fp32 \* +ok +0 +0 +38 kB +2000 +4% +0.9 +2.5 +8$", told, re.MULTILINE)
     assert re.search(r"^onnx fp16 +wrong +inf +0.9 +2.5 MB$", told, re.MULTILINE)
     assert "openvino fp32: skipped: needs openvino: pip install 'tisfast[openvino]'" in told
     assert "treelite fp32: clients ask it for <input__0> (X)" in told

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -62,3 +65,19 @@ def test_tables_of_several_kinds_are_not_converted(tmp_path):
     joblib.dump({"a": 1}, tmp_path / "no_model.joblib")
     with pytest.raises(BadRequest, match="holds a dict, without any of predict"):
         converted(tmp_path / "no_model.joblib", **SHORT, allow_pickled=True)
+
+
+def test_modules_beside_the_file_go_along(tmp_path):
+    """What the estimator is made of lies there, and nowhere else."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "doubling_of_columns.py").write_text("def double(table):\n    return table * 2\n")
+    program = (
+        "import joblib, numpy, doubling_of_columns as own\n"
+        "from sklearn.preprocessing import FunctionTransformer as Made\n"
+        "joblib.dump(Made(own.double).fit(numpy.ones((2, 5), numpy.float32)), 'own.joblib')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+    found = converted(folder / "own.joblib", **SHORT, allow_pickled=True, targets=["sklearn"], output=tmp_path / "out")
+    assert (found.tries[0].status, found.tries[0].reason) == ("ok", "")
+    assert (found.model / "1" / "doubling_of_columns.py").is_file()

@@ -93,7 +93,7 @@ input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 BATCHED = PLAIN + "max_batch_size: 1\n"
-SHORT = ("-p", "500", "-s", "1000000", "-r", "20")  # three windows that agree, whatever they say
+SHORT = ("-p", "500", "-s", "1000000", "-r", "20", "--confirm", "0")  # three windows that agree, whatever they say
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:

@@ -53,19 +53,23 @@ def search(tmp_path, write_model):
 
 
 def test_instances_that_work_beside_each_other_are_added(search):
-    code, text, err, out = search(ALONE, PLAIN, "--instances", "1,2,4", "--concurrency", "8", "--explain")
+    code, text, err, out = search(
+        ALONE, PLAIN, "--instances", "1,4", "--concurrency", "8", "--explain", "--confirm", "1"
+    )
     assert (code, err) == (0, "")
-    assert best(out) == ["instances 4", "instances 2", "default"], text
+    assert best(out) == ["instances 4", "default"], text
     assert written(out).instance_group[0].count == 4
     assert "Best: instances 4, at concurrency 8" in text
     assert "waiting in the queue" in text
+    assert "Measured 2 times, the default 2 times: " in text
+    assert {len(each["rounds"]) for each in json.loads((out / "checkpoint.json").read_text())["trials"]} == {2}
     page = (out / "report.html").read_text()
     assert "instances 4, concurrency 8: " in page
     assert "http" not in page.split("<body>")[0]
 
 
 def test_batches_are_made_where_an_execution_costs_the_same(search):
-    code, text, err, out = search(TOGETHER, BATCHED, "--max-batch-sizes", "1,2,8", "--concurrency", "8", "--explain")
+    code, text, err, out = search(TOGETHER, BATCHED, "--max-batch-sizes", "1,8", "--concurrency", "8", "--explain")
     assert (code, err) == (0, "")
     assert best(out)[0] == "max_batch_size 8", text
     found = written(out)
@@ -79,7 +83,8 @@ def test_instances_that_hinder_each_other_are_not_added(search):
         SHARED, PLAIN, "--instances", "1:3", "--concurrency", "4", "--search", "brute", "--explain"
     )
     assert (code, err) == (0, "")
-    assert best(out) == ["default", "instances 2", "instances 3"], text
+    assert best(out)[0] == "default", text
+    assert len(best(out)) == 3
     assert "It is the default" in text
 
 
@@ -115,7 +120,7 @@ profile_models:
 """)
     code, text, err = analyze("-f", file, *SHORT)
     assert (code, err) == (0, "")
-    assert best(tmp_path / "out") == ["instances 4", "instances 2", "default"], text
+    assert best(tmp_path / "out")[0] == "instances 4", text
 
 
 def test_a_variant_that_does_not_load_is_a_row(search):
@@ -152,7 +157,7 @@ def test_a_run_goes_on_where_it_ended(search):
     assert len(after) == 3
 
 
-@pytest.mark.parametrize("interrupted", [False, True], ids=["whole", "interrupted"])
+@pytest.mark.parametrize("interrupted", [0, 1, 2], ids=["whole", "interrupted", "twice"])
 def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, serve, interrupted):
     write_model("made", ALONE, PLAIN)
     server = serve("--model-control-mode=explicit", "--load-model=made").ready()
@@ -162,16 +167,19 @@ def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, ser
         before = client.get_model_config("made")
         process = started(*flags, "--search", "brute")
         try:
-            if interrupted:
+            for number in range(interrupted):
                 until(lambda: client.get_model_config("made") != before, "a variant is loaded")
-                process.send_signal(signal.SIGINT)
+                process.send_signal((signal.SIGINT, signal.SIGTERM)[number])
             text, err = process.communicate(timeout=SECONDS_MAX)
         finally:
             process.kill()
         assert client.get_model_config("made") == before
+    if interrupted == 2:  # it may have come while the server got its configuration back
+        assert process.returncode in (2, 99), err
+        return
     assert err == ""
     assert process.returncode == (2 if interrupted else 0)
-    assert ("It was interrupted" in text) is interrupted
+    assert ("It was interrupted" in text) == interrupted
     assert best(out)[-1] == "default"
 
 

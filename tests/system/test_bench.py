@@ -31,19 +31,19 @@ def grpc_url(server):
     return f"127.0.0.1:{server.says('is ready after')['grpc_port']}"
 
 
-def test_over_http(server, tmp_path):
+@pytest.mark.parametrize(("typed", "levels"), [("1:3:2", "13"), ("1,2,5", "125")])
+def test_over_http(server, tmp_path, typed, levels):
     table = tmp_path / "figures.csv"
     url = f"127.0.0.1:{server.port}"
-    typed = ["-m", "add_one", "-u", url, "--shape", "A:4", "--concurrency-range", "1:3:2"]
+    typed = ["-m", "add_one", "-u", url, "--shape", "A:4", "--concurrency-range", typed]
     code, out, err = bench(*typed, "-f", table, *FAST)
     assert (code, err) == (0, "")
     assert out.startswith("*** Measurement Settings ***\n  Batch size: 1\n  Service Kind: TRITON\n")
-    for level in ("Request concurrency: 1\n  Client: \n", "Request concurrency: 3\n  Client: \n"):
-        assert level in out
+    assert all(f"Request concurrency: {level}\n  Client: \n" in out for level in levels)
     assert "  Server: \n    Inference count: " in out
     assert out.index("Inferences/Second vs. Client Average Batch Latency") < out.index("Concurrency: 1, throughput: ")
     rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert sorted(row["Concurrency"] for row in rows) == ["1", "3"]
+    assert sorted(row["Concurrency"] for row in rows) == list(levels)
     assert all(float(row["Inferences/Second"]) > 0 and int(row["p50 latency"]) > 0 for row in rows)
 
 

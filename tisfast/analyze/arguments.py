@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from tisfast import limits
 from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
-from tisfast.analyze.model_analyzer import flags_of
+from tisfast.analyze.model_analyzer import ONE_MODEL, flags_of
 from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
 from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
@@ -57,6 +57,9 @@ NOT_BENCHS: Final = {
     "max_errors": "a variant whose requests fail is out",
     "service_kind": "only models of servers of KServe's protocol 2 have a configuration to search",
     "endpoint": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "mix": "one model is searched at a time",
+    "replay": "variants are compared at levels of concurrency or of a request rate",
+    "calibrate": "calibrate the client with tisfast bench; a row says when the client was the limit",
     "vs": "variants are compared with the default configuration, on one server",
     "fail_above": "variants are compared with the default configuration, on one server",
 }
@@ -76,7 +79,8 @@ class Given:
     """The command line.
 
     repository: None for a server that runs; space: None for the automatic one; trials: variants that the bayesian
-    search measures; best: so many configurations are written; checkpoint: of MODES; bench: its flags as typed.
+    search measures; confirm: so often the best ones are measured again; best: so many configurations are written;
+    checkpoint: of MODES; bench: its flags as typed.
     """
 
     asked: Asked
@@ -88,6 +92,7 @@ class Given:
     aims: Aims
     search: str
     trials: int
+    confirm: int
     best: int
     output: Path
     checkpoint: str
@@ -133,6 +138,9 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--request-rate", metavar="LIST", help="requests a second, instead of a concurrency")
     group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, all, or Optuna's")
     group.add_argument("--trials", type=int, default=20, metavar="N", help="variants of --search bayesian; default 20")
+    group.add_argument(
+        "--confirm", type=int, default=1, metavar="N", help="the best and the default again, by turns; 1"
+    )
     group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
     for name, least, most in AUTOMATIC:
         group.add_argument(f"--run-config-search-min-{name}", type=int, metavar="N", help=f"default {least}")
@@ -159,6 +167,8 @@ def read(arguments: Sequence[str]) -> Given:
     given, rest = parser().parse_known_args(arguments)
     if not given.model_name:
         raise ConfigError("-m: the model must be given")
+    if "," in given.model_name:
+        raise ConfigError(f"-m {given.model_name}: {ONE_MODEL}")
     if bool(given.model_repository) == bool(given.url):
         raise ConfigError(
             "give either --model-repository FOLDER, for a server that is started and ends with this, or -u HOST:PORT "
@@ -176,6 +186,8 @@ def read(arguments: Sequence[str]) -> Given:
     for name, count in (("--best", given.best), ("--trials", given.trials)):
         if count < 1:
             raise ConfigError(f"{name} {count}: it is at least 1")
+    if not 0 <= given.confirm <= limits.ANALYZE_CONFIRM_MAX:
+        raise ConfigError(f"--confirm {given.confirm}: it is from 0 to {limits.ANALYZE_CONFIRM_MAX}")
     if given.search == "bayesian" and importlib.util.find_spec("optuna") is None:
         raise ConfigError("--search bayesian needs Optuna, which is not installed: pip install 'tisfast[analyze]'")
     return Given(
@@ -188,6 +200,7 @@ def read(arguments: Sequence[str]) -> Given:
         aims=_aims(given),
         search=given.search,
         trials=given.trials,
+        confirm=given.confirm,
         best=given.best,
         output=Path(given.output_directory or f"analyze-{given.model_name}"),
         checkpoint=given.checkpoint,

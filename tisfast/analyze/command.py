@@ -67,10 +67,15 @@ def _analyze(given: Given) -> int:
             server.start()
         code = _Analysis(given, server).run()
     finally:
-        left = server.close()
+        with stoppable(_say_closing, signal.SIGTERM):
+            left = server.close()
         if left:
             print(f"error: {left}", file=sys.stderr)
     return WRONG if left else code
+
+
+def _say_closing(_: str) -> None:
+    print("The server is left as it was first; once more ends this at once.", file=sys.stderr, flush=True)
 
 
 def _make(folder: Path) -> None:
@@ -187,17 +192,28 @@ class _Analysis:
         given, tries, space = self._given, self._tries, self._space
         self._base = best_level(tries.rows(DEFAULT), given.aims, None)
         self._base = self._base and best_level(tries.rows(DEFAULT), given.aims, self._base)
+        start = space.start(self._config)
         if given.search == "brute":
             brute(space, self._score)
-            return
-        start = space.start(self._config)
-        if given.search == "quick":
+        elif given.search == "quick":
             quick(space, start, self._score, given.aims.alike)
         else:
             bayesian(space, start, self._score, given.trials)
-        for each in self._ranked()[: given.best]:
-            tries.sweep(each.trial.variant)
-        tries.sweep(DEFAULT)
+        if given.search != "brute":
+            for each in self._ranked()[: given.best]:
+                tries.sweep(each.trial.variant)
+            tries.sweep(DEFAULT)
+        for number in range(1, given.confirm + 1):
+            self._confirm(number)
+
+    def _confirm(self, number: int) -> None:
+        """The best and the default once more, by turns: what a busy moment has made of one of them shows."""
+        ranked = self._ranked()
+        finalists = ranked[: self._given.best]
+        finalists += [each for each in ranked[self._given.best :] if each.trial.variant == DEFAULT]
+        for each in finalists[:: -1 if number % 2 else 1]:
+            if each.trial.measured <= number:
+                self._tries.bench.again(each.trial)
 
     def _score(self, point: Point) -> float:
         return self._tries.score(self._space.variant(point), self._base)
@@ -206,6 +222,7 @@ class _Analysis:
         text = trial.failure or (
             f"{trial.throughput:.4g} inferences/s, p99 {milliseconds(trial, 'p99')}"
             + ("" if trial.stable else ", not stable")
+            + (f", mean of {trial.measured} measurements" if trial.rounds else "")
         )
         print(f"  {trial.variant.text}, {trial.load}: {text}", flush=True)
 

@@ -10,6 +10,8 @@ from tisfast.analyze.aims import Aims, Ranked
 from tisfast.analyze.trials import Served, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, in_force
 
+SELDOM: Final = 0.01
+"""Batches of a size that are fewer are not named."""
 NOTED: Final = 1.1
 """Figures that differ by less are called alike."""
 
@@ -27,6 +29,8 @@ def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, con
         said += _against(winner, default)
     elif default is winner:
         said += _nothing_better(ranked, aims)
+    if default is not None:
+        said += _sure(winner, default)
     said += _of_instances(ranked, in_force(INSTANCES, config))
     said += _client(winner, default)
     failed = {each.variant.text: each for each in trials if each.failure}
@@ -76,6 +80,16 @@ def _against(winner: Trial, default: Trial) -> Iterator[str]:
         )
 
 
+def _sure(winner: Trial, default: Trial) -> Iterator[str]:
+    """Whether each measurement says the same."""
+    if winner is default or not winner.rounds or not default.rounds:
+        return
+    ranges = [f"{min(each.rounds):.4g} to {max(each.rounds):.4g}/s" for each in (winner, default)]
+    text = f"Measured {winner.measured} times, the default {default.measured} times: {ranges[0]} against {ranges[1]}"
+    apart = min(winner.rounds) > max(default.rounds) or max(winner.rounds) < min(default.rounds)
+    yield f"{text}." if apart else f"{text}: the throughputs overlap, so that difference may be chance (--confirm)."
+
+
 def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     others = [each for each in ranked[1:] if not each.broken]
     if not others:
@@ -123,7 +137,8 @@ def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
         if not trial.stable:
             yield f"The {name}'s figures are not stable: {trial.reason}"
         if not trial.supported:
-            yield f"The {name}'s p99 stands on {trial.requests} requests alone; measure longer (-p) to rely on it."
+            times = f" in {trial.measured} measurements" if trial.rounds else ""
+            yield f"The {name}'s p99 stands on few requests ({trial.requests}{times}); a longer -p helps."
 
 
 def _sample_us(served: Served) -> float:
@@ -134,7 +149,7 @@ def _sample_us(served: Served) -> float:
 def _sizes(served: Served) -> str:
     total = sum(served.batch_sizes.values()) or 1
     most = sorted(served.batch_sizes.items(), key=lambda each: -each[1])[:3]
-    return ", ".join(f"{_percent(count / total)} of {size}" for size, count in most)
+    return ", ".join(f"{_percent(count / total)} of {size}" for size, count in most if count >= SELDOM * total)
 
 
 def _percent(share: float) -> str:

@@ -154,6 +154,7 @@ def _rows(result: Result) -> str:
     for each in result.trials:
         told = each.failure or "; ".join(
             [
+                *([f"measured {each.measured} times"] if each.rounds else []),
                 *result.aims.broken(each),
                 *([] if each.stable else [each.reason]),
                 *([each.limited] if each.limited else []),

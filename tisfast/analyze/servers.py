@@ -80,7 +80,7 @@ class OwnServer:
         """Start it with the model as it is.  Raises TisError."""
         try:
             self._server = LocalServer([*self._flags, f"--load-model={self._model}"])
-            self._server.start()
+            self._server.start(limits.ANALYZE_LOAD_SECONDS_MAX)
         except TisError as error:
             raise type(error)(f"{error.message} (its log: {self._log})") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from tisfast.analyze.variants import Variant
@@ -48,7 +48,8 @@ class Trial:
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
     LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
-    limited: why the client was the limit, or "".
+    limited: why the client was the limit, or ""; rounds: the throughput of each measurement, where there were several:
+    the figures are their means.
     """
 
     variant: Variant
@@ -65,6 +66,12 @@ class Trial:
     limited: str = ""
     served: Served | None = None
     memory_mb: float | None = None
+    rounds: tuple[float, ...] = ()
+
+    @property
+    def measured(self) -> int:
+        """How often."""
+        return max(len(self.rounds), 1)
 
     @property
     def key(self) -> str:
@@ -124,6 +131,31 @@ def _served(level: Measurement) -> Served | None:
     )
 
 
+def joined(trial: Trial, new: Trial) -> Trial:
+    """A row that was measured once more: means of all measurements; a failure is one of the row."""
+    if new.failure:
+        return replace(trial, failure=f"when it was measured again, {new.failure}")
+    count = trial.measured
+    rounds = (*(trial.rounds or (trial.throughput,)), new.throughput)
+    latency = {
+        name: (count * value + new.latency_ms.get(name, value)) / (count + 1)
+        for name, value in trial.latency_ms.items()
+    }
+    memory = None if trial.memory_mb is None or new.memory_mb is None else max(trial.memory_mb, new.memory_mb)
+    return replace(
+        trial,
+        throughput=sum(rounds) / len(rounds),
+        latency_ms=latency,
+        supported=trial.supported and new.supported,
+        requests=trial.requests + new.requests,
+        stable=trial.stable and new.stable,
+        reason=trial.reason if not trial.stable else new.reason,
+        limited=trial.limited or new.limited,
+        memory_mb=memory,
+        rounds=rounds,
+    )
+
+
 def to_json(trial: Trial) -> dict[str, Any]:
     """Plain values."""
     return {**asdict(trial), "variant": dict(trial.variant.settings)}
@@ -133,5 +165,5 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     """The same again.  TypeError, KeyError, ValueError or AttributeError where it is none."""
     fields = dict(value)
     variant = Variant(tuple(fields.pop("variant").items()))
-    served = fields.pop("served")
-    return Trial(variant, served=None if served is None else Served(**served), **fields)
+    served, rounds = fields.pop("served"), tuple(fields.pop("rounds"))
+    return Trial(variant, served=None if served is None else Served(**served), rounds=rounds, **fields)

@@ -11,7 +11,7 @@ from tisfast.analyze.aims import Aims, best_level
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
-from tisfast.analyze.trials import Trial, trial_of
+from tisfast.analyze.trials import Trial, joined, trial_of
 from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, configured, in_force
 from tisfast.bench.asked import Asked
 from tisfast.bench.measure import Stop
@@ -51,12 +51,23 @@ class Bench:
         """Measured now, or before.  Raises Interrupted; TisError when there is no server any more."""
         wanted = Trial(variant, mode, level)
         found = self.checkpoint.trials.get(wanted.key)
-        if found is not None:
-            return found
+        return found if found is not None else self._kept(self._now(wanted))
+
+    def again(self, trial: Trial) -> None:
+        """Measure a row once more, into its means."""
+        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level))))
+        self.checkpoint.save()
+
+    def _kept(self, found: Trial) -> Trial:
+        self.checkpoint.add(found)
+        self.on_trial(found)
+        return found
+
+    def _now(self, wanted: Trial) -> Trial:
         if self.stop.requested:
             raise Interrupted
         try:
-            self._have(variant)
+            self._have(wanted.variant)
             found = self._measured(wanted)
         except TisError as error:
             found = replace(wanted, failure=error.message)
@@ -64,8 +75,6 @@ class Bench:
         if found.failure and (ended := self.server.mend()):
             found = replace(found, failure=f"{ended}: {found.failure}")
             self.loaded = None
-        self.checkpoint.add(found)
-        self.on_trial(found)
         return found
 
     def _have(self, variant: Variant) -> None:

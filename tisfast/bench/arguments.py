@@ -14,6 +14,7 @@ from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_again
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.encryption import Encryption
 from tisfast.bench.flags import parser
+from tisfast.bench.level_flags import level_range, listed_levels
 from tisfast.bench.mix_file import check_mix, read_mix, told_mix
 from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.replay_flags import read_replay
@@ -95,6 +96,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
     mode, levels = _load(given, intervals, ramp, periodic)
+    listed = listed_levels(given)
     settings = _settings(given, mode, levels)
     _check_loads(given, mode, levels, settings)
     _check_conflicts(given)
@@ -112,6 +114,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         mode=mode,
         levels=levels,
         settings=settings,
+        listed=listed,
         headers=tuple(_header(each) for each in given.headers),
         batch_size=_positive("-b", given.batch_size),
         data=data,
@@ -226,9 +229,9 @@ def _load(
         rate = Intervals(intervals).rate
         return "intervals", (rate, rate, 1.0)
     if given.request_rate_range is not None:
-        return "request_rate", _range("--request-rate-range", given.request_rate_range, float)
+        return "request_rate", level_range("--request-rate-range", given.request_rate_range, float)
     if given.concurrency_range is not None:
-        return "concurrency", _range("--concurrency-range", given.concurrency_range, int)
+        return "concurrency", level_range("--concurrency-range", given.concurrency_range, int)
     start = 1 if given.old_concurrency is None else _positive("-t", given.old_concurrency)
     end = 0 if given.old_dynamic else start
     return "concurrency", (start, end if given.old_limit is None else _positive("-c", given.old_limit), 1)
@@ -299,32 +302,6 @@ def _sequences(given: Any) -> SequencesAsked:
     except BadRequest as error:
         raise ConfigError(error.message) from None
     return found
-
-
-def _range(name: str, text: str, kind: type[int] | type[float]) -> tuple[float, float, float]:
-    parts = text.split(":")
-    try:
-        values = [kind(each) for each in parts]
-    except ValueError:
-        raise ConfigError(f"Failed to parse {name}. Invalid value provided: {text}") from None
-    if len(values) > 3:
-        raise ConfigError(f"Failed to parse {name}. The value does not match <start:end:step>: {text}")
-    start = values[0]
-    end = values[1] if len(values) > 1 else start
-    step = values[2] if len(values) > 2 else 1
-    if not all(math.isfinite(each) for each in values):
-        raise ConfigError(f"Failed to parse {name}. Each value is a finite number: {text}")
-    if start <= 0 or end < 0 or step <= 0:
-        raise ConfigError(f"Failed to parse {name}. Start and step are more than 0, the end is 0 or more: {text}")
-    if end and end < start:
-        raise ConfigError(f"{name}={text} measures nothing: its end {end:g} is below its start {start:g}")
-    if kind is int and max(start, end) > limits.BENCH_IN_FLIGHT_MAX:
-        raise ConfigError(
-            f"{name}={text} has {max(start, end)} requests under way; at most {limits.BENCH_IN_FLIGHT_MAX} can be"
-        )
-    if end and (end - start) / step > limits.BENCH_LEVELS_MAX:
-        raise ConfigError(f"{name}={text} has more than {limits.BENCH_LEVELS_MAX} levels")
-    return start, end, step
 
 
 def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Settings:

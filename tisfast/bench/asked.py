@@ -76,11 +76,12 @@ class SequencesAsked:
 class Asked:
     """What the user has said of the target and the load.
 
-    levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
-    an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
-    the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
-    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
-    KServe's protocol.  mix: several models; `model` then names them together.  tls: None where nothing is encrypted.
+    levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold; listed: these
+    instead, which begin with the start and end with the end.  Instead of a rate an open loop has intervals, a ramp
+    (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for the default.  records: each
+    request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's; 0: tensors go through the
+    connection.  compression: gzip or deflate, of gRPC. endpoint: of OpenAI's, instead of KServe's protocol.  mix:
+    several models; `model` then names them together.  tls: None where nothing is encrypted.
     """
 
     address: Address
@@ -89,6 +90,7 @@ class Asked:
     mode: str
     levels: tuple[float, float, float]
     settings: Settings
+    listed: tuple[float, ...] = ()
     headers: Sequence[tuple[str, str]] = ()
     batch_size: int = 1
     data: Data = Data()

@@ -104,8 +104,8 @@ def _add_openai(made: argparse.ArgumentParser) -> None:
 
 def _add_load(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("the load; one of them")
-    group.add_argument("--concurrency-range", metavar="START[:END[:STEP]]", help="requests in flight, default 1")
-    group.add_argument("--request-rate-range", metavar="START[:END[:STEP]]", help="requests a second")
+    group.add_argument("--concurrency-range", metavar="START[:END[:STEP]]", help="requests in flight or a list: 1,4,16")
+    group.add_argument("--request-rate-range", metavar="START[:END[:STEP]]", help="requests a second; or a list")
     group.add_argument("--request-intervals", metavar="FILE", help="µs from one request to the next, one a line")
     group.add_argument("--request-rate-ramp", metavar="START:END:SECONDS", help="tisfast's own: a rate that rises")
     group.add_argument("--fixed-schedule", action="store_true", help='at the "timestamp" (ms) of each step of the data')

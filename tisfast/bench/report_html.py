@@ -45,7 +45,7 @@ h1{font-size:1.4rem;margin:0 0 2px}h2{font-size:1.05rem;margin:0 0 6px}p{margin:
 .figures{grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))}
 .card,figure,section{background:var(--card);border:1px solid var(--rule);border-radius:8px;
 padding:12px;margin:0;min-width:0}
-.card b{display:block;font-size:1.35rem;font-weight:600}section{margin:12px 0}
+.card{overflow-wrap:anywhere}.card b{display:block;font-size:1.35rem;font-weight:600}section{margin:12px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:500}

@@ -399,6 +399,12 @@ class Session:
         if settings.binary_search:
             yield from self._search(mode, measured)
             return
+        for listed in asked.listed:
+            yield Level(mode, listed)
+            if not measured[-1].stable or self._over(measured[-1]):
+                return
+        if asked.listed:
+            return
         value, count = start, 0
         while (end == 0 or value <= end * (1 + 1e-12)) and count < limits.BENCH_LEVELS_MAX:
             yield Level(mode, value)

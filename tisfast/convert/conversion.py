@@ -27,7 +27,7 @@ from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
 from tisfast.convert.steps import StepFailed, run_step
-from tisfast.convert.trial import Loads, ServedAs, Wanted, compared, measured, served, size_of
+from tisfast.convert.trial import Loads, ServedAs, Verify, Wanted, compared, measured, served, size_of
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.private_directory import PrivateDirectory
 from tisfast.repo.written_folder import config_text, written_folder
@@ -55,6 +55,7 @@ class Options:
     step_seconds: float = limits.CONVERT_STEP_SECONDS
     name: str = ""
     allow_pickled: bool = False
+    verify: Verify | None = None
     told: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -72,8 +73,9 @@ def convert(
     the source's, by default as the precision asks.  max_latency_ms: only loads count whose p99 is within.
     min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
     one that answers most.  max_batch_size; concurrency: requests at one time, one load after the other; seconds: the
-    least of each load; step_seconds: that a framework may take for one step; name: of the model;
-    allow_pickled: read files that can run code; told: is told what is done.
+    least of each load; step_seconds: that a framework may take for one step; name: of the model; allow_pickled: read
+    files that can run code; verify: says of a format's answers to all requests, and of the source's, lists of arrays by
+    name, whether they are right, in place of the tolerances; told: is told what is done.
 
     Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written.
     """
@@ -271,7 +273,7 @@ class _Run:
         default = DEFAULTS[route.precision]
         absolute = default.absolute if asked.atol is None else asked.atol
         tolerance = Tolerance(absolute, default.relative if asked.rtol is None else asked.rtol)
-        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, served_as)
+        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, served_as, asked.verify)
         found = replace(found, note=served_as.note)
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):

@@ -13,7 +13,18 @@ from tisfast.convert.results import Conversion, Try
 SCHEMA: Final = "tisfast-convert/1"
 ADVICE: Final = re.compile(r"; |: look ")
 WORDS: Final = 2
-HEAD: Final = ("format", "result", "max abs diff", "max rel diff", "size", "requests/s", "p50 ms", "p99 ms", "at")
+HEAD: Final = (
+    "format",
+    "result",
+    "max abs diff",
+    "max rel diff",
+    "size",
+    "requests/s",
+    "within",
+    "p50 ms",
+    "p99 ms",
+    "at",
+)
 
 
 def document(found: Conversion) -> dict[str, Any]:
@@ -51,9 +62,15 @@ def _row(each: Try, found: Conversion) -> tuple[str, ...]:
     best = max(each.measured, key=lambda level: level.throughput, default=None)
     mark = " *" if found.best is not None and found.best == each else ""
     figures = (
-        ("",) * 4
+        ("",) * 5
         if best is None
-        else (f"{best.throughput:.4g}", f"{best.p50_ms:.3g}", f"{best.p99_ms:.3g}", f"{best.concurrency}")
+        else (
+            f"{best.throughput:.4g}",
+            percent(best.within),
+            f"{best.p50_ms:.3g}",
+            f"{best.p99_ms:.3g}",
+            f"{best.concurrency}",
+        )
     )
     differences = _number(each.max_absolute), _number(each.max_relative)
     return (each.name + mark, each.status, *differences, size(each.nbytes), *figures)
@@ -61,6 +78,11 @@ def _row(each: Try, found: Conversion) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
+
+
+def percent(within: float | None) -> str:
+    """Of an interval; one that nobody knows is infinite, and in the document null."""
+    return f"{within:.0%}" if within is not None and math.isfinite(within) else "?"
 
 
 def size(nbytes: int) -> str:

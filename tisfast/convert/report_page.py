@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, stacked_bars
-from tisfast.convert.report import ADVICE, size
+from tisfast.convert.report import ADVICE, percent, size
 
 KINDS: Final = {"ok": "good", "wrong": "bad", "failed": "bad", "skipped": "soft"}
 """Classes of the page's style."""
@@ -75,7 +75,7 @@ def _table(document: Mapping[str, Any]) -> str:
     tries = document["tries"]
     loads = list(dict.fromkeys(level["concurrency"] for each in tries for level in each["measured"]))
     heads = ["format", "row", "result", "max abs diff", "max rel diff", "size", "made in s", "loaded in s"]
-    heads += [f"{what} at {load}" for load in loads for what in ("requests/s", "p50 ms", "p99 ms")]
+    heads += [f"{what} at {load}" for load in loads for what in ("requests/s", "within", "p50 ms", "p99 ms")]
     rows = []
     for at, each in enumerate(tries, 1):
         levels = {level["concurrency"]: level for level in each["measured"]}
@@ -83,7 +83,8 @@ def _table(document: Mapping[str, Any]) -> str:
         cells += [f"{each[key]:.1f}" if each[key] else "" for key in ("convert_seconds", "load_seconds")]
         for load in loads:
             level = levels.get(load)
-            cells += [f"{level[key]:.4g}" if level else "" for key in ("throughput", "p50_ms", "p99_ms")]
+            figures = [f"{level[key]:.4g}" for key in ("throughput", "p50_ms", "p99_ms")] if level else [""] * 3
+            cells += [figures[0], percent(level["within"]) if level else "", *figures[1:]]
         mark = " *" if each["name"] == document["best"] else ""
         status = each["status"]
         result = f'<td class="{KINDS[status]}">{status}</td>'

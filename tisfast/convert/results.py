@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -10,12 +11,16 @@ from tisfast.convert.signature import Signature
 
 Status = Literal["ok", "wrong", "failed", "skipped"]
 NEAR: Final = 0.03
-"""Throughputs that differ by less are alike: then the format that changes less of the source is taken."""
+"""Figures that differ by less are alike, however well they are known."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One load on one format: so many requests under way at one time.  reason: why it ended, one sentence."""
+    """One load on one format: so many requests under way at one time.
+
+    reason: why it ended, one sentence; within: the 95 % interval of the average latency, as a share of it to both
+    sides, and in a closed loop that of the throughput.
+    """
 
     concurrency: int
     throughput: float
@@ -26,6 +31,7 @@ class Measured:
     errors: int
     stable: bool
     reason: str
+    within: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,11 +108,16 @@ def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
         )
     if wanted.min_throughput:
         return _quickest(fitting, wanted)
-    most = max(_rate(each, wanted) for each in fitting)
-    best = next(each for each in fitting if _rate(each, wanted) >= most * (1 - NEAR))
+    most = max((_counted(each, wanted) for each in fitting), key=lambda level: level.throughput)
+    best = next(each for each in fitting if _alike(_counted(each, wanted), most, "throughput"))
+    level = _counted(best, wanted)
     within = f" with a p99 within {wanted.max_latency_ms:g} ms" if wanted.max_latency_ms else ""
-    alike = "" if _rate(best, wanted) == most else f"; those that do up to {NEAR:.0%} more change more of the source"
-    return best, f"{best.name} answers most: {_rate(best, wanted):.4g} requests a second{within}{alike}"
+    if level is most:
+        return best, f"{best.name} answers most: {level.throughput:.4g} requests a second{within}"
+    return best, (
+        f"{best.name} answers {level.throughput:.4g} requests a second{within}: {most.throughput:.4g} is the most, "
+        "which the figures do not tell apart, and it changes less of the source"
+    )
 
 
 def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
@@ -117,20 +128,31 @@ def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
             f"no format answers {wanted.min_throughput:g} requests a second: the most is {best:.4g}; lower "
             "--min-throughput, or raise --concurrency"
         )
-    least = min(_latency(each) for each in enough)
-    found = next(each for each in enough if _latency(each) <= least * (1 + NEAR))
+    least = min((_lightest(each) for each in enough), key=lambda level: level.mean_ms)
+    found = next(each for each in enough if _alike(_lightest(each), least, "mean_ms"))
     return found, (
-        f"{found.name} answers soonest, within {_latency(found):.3g} ms on the average, of those that answer "
+        f"{found.name} answers soonest, within {_lightest(found).mean_ms:.3g} ms on the average, of those that answer "
         f"{wanted.min_throughput:g} requests a second"
     )
 
 
+def _alike(one: Measured, other: Measured, figure: str) -> bool:
+    """Whether a figure of both may be the same: how well each is known decides."""
+    a, b = float(getattr(one, figure)), float(getattr(other, figure))
+    return abs(a - b) <= max(NEAR, math.hypot(one.within, other.within)) * max(a, b)
+
+
+def _counted(each: Try, wanted: Wanted) -> Measured:
+    """The load with the most requests a second, of those that hold the latency.  There is one."""
+    limit = wanted.max_latency_ms or math.inf
+    return max((level for level in each.measured if level.p99_ms <= limit), key=lambda level: level.throughput)
+
+
 def _rate(each: Try, wanted: Wanted) -> float:
     """Of the loads that hold the latency; 0 where none does."""
-    limit = wanted.max_latency_ms or float("inf")
+    limit = wanted.max_latency_ms or math.inf
     return max((level.throughput for level in each.measured if level.p99_ms <= limit), default=0.0)
 
 
-def _latency(each: Try) -> float:
-    """Of the lightest load."""
-    return min(each.measured, key=lambda level: level.concurrency).mean_ms
+def _lightest(each: Try) -> Measured:
+    return min(each.measured, key=lambda level: level.concurrency)

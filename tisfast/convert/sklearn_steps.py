@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +27,13 @@ ZIP: Final = b"PK\x03\x04"
 HARMLESS: Final = ("numpy.dtype",)
 """Types that skops calls unknown, and that run nothing."""
 OPSET: Final = 18
+MODULES: Final = "*.py"
 
 
 def opened(request: Mapping[str, Any]) -> Any:
     """The estimator.  Raises BadRequest for a file of skops with types that nobody has allowed."""
     source = Path(request["source"])
+    sys.path.append(str(source.parent))  # classes of the model's own lie beside it, as for the backend
     if not _is_skops(source):
         return importlib.import_module("joblib").load(source)
     unknown = _unknown_types(source)
@@ -69,9 +72,11 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
-    """The file as it is; the backend is told of types that skops does not know."""
+    """The file as it is, and modules beside it; the backend is told of types that skops does not know."""
     source = Path(request["source"])
     shutil.copyfile(source, request["target"])
+    for each in source.parent.glob(MODULES):
+        shutil.copyfile(each, Path(request["target"]).parent / each.name)
     unknown = _unknown_types(source) if _is_skops(source) else []
     parameters = {"trusted_types": {"string_value": ",".join(unknown)}} if unknown else {}
     return {"signature": request["signature"], "inputs": {}, "outputs": {}, "parameters": parameters}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tisfast.bench.asked import Asked
 from tisfast.bench.results import Measurement, Settings
 from tisfast.bench.session import Session, look_up
+from tisfast.bench.statistics import mean_interval
 from tisfast.bench.templates import Step
 from tisfast.client import Client
 from tisfast.client.address import parse_url
@@ -38,6 +39,10 @@ TRIALS: Final = 5
 """A load may take so many times its least time until its average is known well enough."""
 PERCENT: Final = 3.0
 """Well enough: the 95 % interval of the average latency is this narrow to both sides."""
+
+
+Verify = Callable[[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]], bool]
+"""Of a format's answers to all samples and the source's, by the source's names: whether they are right."""
 
 
 class ServedAs(NamedTuple):
@@ -68,13 +73,17 @@ class ServedAs(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The source's signature and answers, and how the format is asked for them."""
+    """The source's signature and answers, and how the format is asked for them.
+
+    verify: the user's own judgement, in place of the tolerance.
+    """
 
     signature: Signature
     feeds: Sequence[Case]
     answers: Sequence[Case]
     tolerance: Tolerance
     served_as: ServedAs
+    verify: Verify | None = None
 
 
 class Loads(NamedTuple):
@@ -117,15 +126,21 @@ def compared(client: Client, name: str, wanted: Wanted) -> Difference:
     """Ask for all samples.  Raises StepFailed where one is not answered."""
     model = client.model(name)
     served_as, found = wanted.served_as, Difference()
+    answers: list[dict[str, NDArray[Any]]] = []
     for case, answer in zip(wanted.feeds, wanted.answers, strict=True):
         try:
             result = model.infer(served_as.sent(case.feeds))
         except TisError as error:
             raise StepFailed(f"{case.name} is not answered: {shortened(error.message)}") from None
+        answers.append({})
         for output, array in answer.feeds.items():
             name = served_as.outputs.get(output, "" if served_as.outputs else output)
             if name:
-                found.add(output, case.name, array, np.asarray(result[name]), wanted.tolerance)
+                answers[-1][output] = np.asarray(result[name])
+                found.add(output, case.name, array, answers[-1][output], wanted.tolerance)
+    if wanted.verify is not None:
+        right = wanted.verify(answers, [each.feeds for each in wanted.answers])
+        found.wrong = "" if right else "the function `verify` says so"
     return found
 
 
@@ -176,6 +191,7 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
         level.errors.count,
         level.stable,
         level.reason,
+        mean_interval([each.latency for each in level.windows]).half_width,
     )
 
 
