@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,21 +74,21 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(given: Given) -> int:
     if given.against is not None and given.second is not None:
         return _measure_both(given, given.second, given.against)
-    asked = given.asked
     with ExitStack() as held:
         session = _session(given, held)
-        asked, live = session.asked, _live(given, held)
-        with stoppable(partial(_say, live)) as stop:
+        asked, shown = session.asked, _shown(given, held)
+        with stoppable(shown.say) as stop:
             session.stop = stop
-            session.progress = _progress(asked, live)
-            session.on_level = partial(_print_level, asked, live)
-            _prove(session, given)
-            print(_header(session), end="", flush=True)
+            session.progress = _progress(asked, shown)
+            session.on_level = partial(_print_level, asked, shown)
+            _prove(session, given, shown)
+            shown.write(_header(session))
             run = session.run()
-    print(summary(run), end="", flush=True)
+    shown.write(summary(run))
     if session.failure is not None:
         print(f"error: no further level was measured: {session.failure}", file=sys.stderr)
     _write(given.files, run)
+    shown.check()
     if session.failure is not None:
         return WRONG
     return exit_code(run, given.max_errors)
@@ -97,24 +98,63 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
     """Two servers by turns; the second is judged."""
     with ExitStack() as held:
         sessions = _session(given, held), _session(second, held)
-        versus, live = Versus(*sessions, against.pairs), _live(given, held)
-        with stoppable(partial(_say, live)) as stop:
+        versus, shown = Versus(*sessions, against.pairs), _shown(given, held)
+        with stoppable(shown.say) as stop:
             for session in sessions:
-                session.stop, session.progress = stop, live.tell
-                _prove(session, given)
-            versus.on_level = partial(_print_both, sessions, live)
-            print(_header(sessions[0]), end="", flush=True)
+                session.stop, session.progress = stop, shown.live.tell
+                _prove(session, given, shown)
+            versus.on_level = partial(_print_both, sessions, shown)
+            shown.write(_header(sessions[0]))
             runs = versus.run()
     saved = [own_run(run.target.url, document(run)) for run in runs]
     rows = compare([saved[0]], [saved[1]], against.margin, paired=True)
-    code = report([saved[0]], [saved[1]], rows, against.fail_above, sys.stdout)
+    table = io.StringIO()
+    code = report([saved[0]], [saved[1]], rows, against.fail_above, table)
+    shown.write(table.getvalue())
     if versus.failure is not None:
         print(f"error: no further level was measured: {versus.failure}", file=sys.stderr)
     _write(given.files, runs[0])
     _write(beside(given.files), runs[1])
+    shown.check()
     if versus.failure is not None:
         return WRONG
     return next((each for each in (exit_code(run, given.max_errors) for run in runs) if each), code)
+
+
+class Shown:
+    """Standard output, and the live line that gives way to it.
+
+    When it is gone (a pipe that is closed, a disk that is full) the run goes on where files are wanted.
+    """
+
+    def __init__(self, live: Live, *, goes_on: bool) -> None:
+        self.live, self._goes_on = live, goes_on
+        self._failure: OSError | None = None
+
+    def write(self, text: str) -> None:
+        """At once.  Raises what `check` does where nothing but this text is wanted."""
+        self.say(text, end="")
+        if not self._goes_on:
+            self.check()
+
+    def say(self, text: str, end: str = "\n") -> None:
+        """As `write`, but raises nothing: for a signal's handler."""
+        if self._failure is not None:
+            return
+        try:
+            with self.live.hidden():
+                print(text, end=end, flush=True)
+        except OSError as error:
+            self._failure = error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end
+
+    def check(self) -> None:
+        """Raises BrokenPipeError, or Unavailable with the reason, when not all could be written."""
+        error = self._failure
+        if isinstance(error, BrokenPipeError):
+            raise error
+        if error is not None:
+            raise Unavailable(f"standard output could not be written ({error.strerror}): what was to be shown is lost")
 
 
 def _header(session: Session) -> str:
@@ -122,27 +162,26 @@ def _header(session: Session) -> str:
     return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
 
 
-def _prove(session: Session, given: Given) -> None:
+def _prove(session: Session, given: Given, shown: Shown) -> None:
     """One request goes well; with --calibrate it is known how many the client can do."""
     session.probe()
     if given.calibrate and not session.stop.requested:
         session.most_requests = most = calibrate(session)
         what = f"{most:.0f} such requests a second of a core ({1e6 / most:.1f} usec each)"
-        print(f"The client can do {what} to {session.asked.address}", flush=True)
+        shown.write(f"The client can do {what} to {session.asked.address}\n")
 
 
-def _live(given: Given, held: ExitStack) -> Live:
-    """held: ends it."""
-    shown = live_on(sys.stderr, os.environ, given.asked.batch_size) if given.live else Live(None)
-    held.callback(shown.close)
-    return shown
+def _shown(given: Given, held: ExitStack) -> Shown:
+    """held: ends its live line."""
+    live = live_on(sys.stderr, os.environ, given.asked.batch_size) if given.live else Live(None)
+    held.callback(live.close)
+    return Shown(live, goes_on=any(given.files._replace(verbose_csv=False)))
 
 
-def _print_both(sessions: Sequence[Session], live: Live, first: Measurement, second: Measurement) -> None:
+def _print_both(sessions: Sequence[Session], shown: Shown, first: Measurement, second: Measurement) -> None:
     for session, level in zip(sessions, (first, second), strict=True):
-        with live.hidden():
-            print(f"{session.asked.address}", flush=True)
-        _print_level(session.asked, live, level)
+        shown.write(f"{session.asked.address}\n")
+        _print_level(session.asked, shown, level)
 
 
 def beside(files: Files) -> Files:
@@ -186,23 +225,21 @@ def _metrics(given: Given, client: Client) -> ServerMetrics | None:
     return found
 
 
-def _print_level(asked: Asked, live: Live, level: Measurement) -> None:
+def _print_level(asked: Asked, shown: Shown, level: Measurement) -> None:
     protocol = "grpc" if asked.address.grpc else "http"
-    with live.hidden():
-        print(level_text(level, asked.settings, asked.batch_size, protocol), flush=True)
+    shown.write(level_text(level, asked.settings, asked.batch_size, protocol) + "\n")
 
 
-def _progress(asked: Asked, live: Live) -> Callable[[Progress], None]:
+def _progress(asked: Asked, shown: Shown) -> Callable[[Progress], None]:
     """The live view, and with -v a line for each window, as it begins."""
     last = [0]
 
     def told(progress: Progress) -> None:
-        live.tell(progress)
+        shown.live.tell(progress)
         if asked.settings.verbose and progress.trial != last[0]:
             last[0] = progress.trial
             failed = f", {progress.errors} failed until now" if progress.errors else ""
-            with live.hidden():
-                print(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}", flush=True)
+            shown.write(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}\n")
 
     return told
 
@@ -230,11 +267,6 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
         yield files.report, page(document(run))
     if files.openmetrics:
         yield files.openmetrics, openmetrics(run)
-
-
-def _say(live: Live, text: str) -> None:
-    with live.hidden():
-        print(text, flush=True)
 
 
 def exit_code(run: Run, max_errors: int) -> int:

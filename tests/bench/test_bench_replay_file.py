@@ -48,6 +48,39 @@ def test_inputs_that_are_none_are_refused(tmp_path, entry, wanted):
     assert wanted in str(refused.value)
 
 
+@pytest.mark.parametrize("version", [None, {}, True])
+def test_a_version_that_is_none_is_refused(tmp_path, version):
+    path = tmp_path / "traffic.jsonl"
+    path.write_text(json.dumps({"timestamp": 0, "version": version}))
+    (line,) = read_lines(str(path), FORM)
+    with pytest.raises(BadRequest, match=r"line 1\.version is .*; write a number, or leave it out"):
+        line.version("")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"id": [1], "model_name": "a"},
+        {"id": 1, "timestamps": 5},
+        {"id": 1, "timestamps": [{"ns": "x"}]},
+        {"id": 1, "activity": "TENSOR_QUEUE_INPUT"},
+        {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"data": "1", "shape": "x"}},
+    ],
+)
+def test_an_entry_that_a_trace_does_not_have_is_refused(tmp_path, capsys, entry):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([entry]))
+    assert main([str(path), str(tmp_path / "out.jsonl")]) == 99
+    assert f"error: {path} has an entry that a trace does not have" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("flag", ["--vs", "--mix", "--replay"])
+def test_a_flag_that_a_script_left_empty_is_refused(flag):
+    with pytest.raises(ConfigError, match=f"{flag} is empty"):
+        read(["-m", "a", flag, ""])
+
+
 def test_times_begin_with_the_first_request():
     assert from_start([1000.0, 900.0, 1100.0], 2) == [50.0, 0.0, 100.0]
 

@@ -75,9 +75,47 @@ def test_a_server_that_fails_midway_ends_it_with_a_sentence(capsys):
         assert versus(first, second) == 99
     err = capsys.readouterr().err
     assert (
-        f"error: http://127.0.0.1:{second.port} answered no request of a window: the first one failed with: no luck"
-        in err
+        f"error: no further level was measured: http://127.0.0.1:{second.port} answered no request of a window: the "
+        "first one failed with: no luck" in err
     )
+
+
+def test_the_pairs_before_a_failure_are_compared_and_written(tmp_path, capsys):
+    """The probe, the warm-up and nine pairs of five requests go well."""
+    with StubServer() as first, StubServer(lambda number: "" if number <= 51 else "no luck") as second:
+        assert versus(first, second, "-r", "20", "--json", tmp_path / "run.json") == 99
+    out, err = capsys.readouterr()
+    assert "error: no further level was measured: http" in err
+    assert "it ended behind 9 windows of each server by turns: http" in out
+    assert "\nConcurrency 1\n" in out
+    for name in ("run.json", "run.vs.json"):
+        (level,) = json.loads((tmp_path / name).read_text())["levels"]
+        assert len(level["windows"]) == 9
+        assert not level["stable"]
+
+
+def test_a_pair_with_a_window_that_has_no_answer_is_left_out(tmp_path, capsys):
+    """Two requests that take longer than a window: the second one of them has it for itself."""
+    stalls = takes(0.15)
+    with StubServer() as first, StubServer(lambda number: stalls(number) if number % 100 < 2 else "") as second:
+        code = versus(
+            first, second, "-r", "24", "--request-count", "0", "-p", "50", "--fail-above", "1e9",
+            "--json", tmp_path / "run.json",
+        )  # fmt: skip
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    left_out = int(re.search(r"; (\d+) more pairs are left out, in which a server had no answer", out)[1])
+    for name in ("run.json", "run.vs.json"):
+        (level,) = json.loads((tmp_path / name).read_text())["levels"]
+        assert len(level["windows"]) == 24 - left_out
+        assert all(each["responses"] for each in level["windows"])
+
+
+def test_windows_shorter_than_an_answer_end_it_soon(capsys):
+    with StubServer() as first, StubServer(takes(0.2)) as second:
+        assert versus(first, second, "-r", "200", "--request-count", "0", "-p", "20") == 99
+        assert second.count < 20
+    assert "-p 20 ms is shorter than an answer takes" in capsys.readouterr().err
 
 
 def test_requests_that_fail_are_counted_and_shown(capsys):

@@ -36,6 +36,13 @@ def test_a_shape_that_nobody_knows_is_asked_for():
     assert Drawn(MODEL, 0, 1, {"A": (5, 3), "T": (1, 2)}).tensors()[0].shape == (5, 3)
 
 
+@pytest.mark.parametrize("tokens", [2**40, (2**64 + 2) // 3, 10**20])
+def test_a_shape_that_is_too_large_is_refused(tokens):
+    """Also where its bytes, in 64 bits, come to a small number again."""
+    with pytest.raises(BadRequest, match=rf"input 'A' of shape \[{tokens}, 3\] has more than \d+ bytes"):
+        Drawn(MODEL, 0, 1, {"A": (tokens, 3), "T": (1, 2)}).tensors()
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 4)])
 def test_a_shape_that_does_not_fit_is_refused(shape):
     with pytest.raises(BadRequest, match=r"does not fit the input, shaped \[-1, 3\]"):

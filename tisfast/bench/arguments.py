@@ -67,6 +67,9 @@ def read(arguments: Sequence[str]) -> Given:
     typed = parser().parse_args(arguments)
     if typed.url.startswith(GRPC_SCHEMES):
         typed.protocol = "grpc"
+    for name in ("vs", "mix", "replay"):  # a script's variable that has no value: it would measure something else
+        if getattr(typed, name) == "":
+            raise ConfigError(f"--{name} is empty: write what it names, or leave it out")
     one = _given(typed, arguments)
     if not typed.vs:
         check_alone(typed)
@@ -106,7 +109,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     asked = Asked(
         address=address,
         tls=_tls(given, address),
-        model=given.model_name or told_mix(mix) or Path(given.replay).name,
+        model=given.model_name or told_mix(mix) or Path(given.replay or "").name,
         version=given.model_version,
         mode=mode,
         levels=levels,

@@ -74,7 +74,13 @@ def traffic(paths: Sequence[Path], *, versions: bool = False) -> tuple[list[dict
     requests: dict[Any, Traced] = {}
     for path in paths:
         for entry in _entries(path):
-            _note(requests.setdefault(entry.get("id"), Traced()), entry)
+            try:
+                _note(requests.setdefault(entry.get("id"), Traced()), entry)
+            except (KeyError, TypeError, ValueError) as error:
+                raise BadRequest(
+                    f"{path} has an entry that a trace does not have ({type(error).__name__}: {error}): "
+                    f"{json.dumps(entry)[:200]}; name a trace file that is whole"
+                ) from None
     outer = [each for each in requests.values() if each.model and not each.inner]
     good = [each for each in outer if each.first_ns is not None and each.inputs and not each.lacking]
     good.sort(key=lambda each: each.first_ns or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -59,7 +60,7 @@ class Drawn:
 
     def _tensor(self, spec: TensorMetadata) -> BufferTensor:
         shape = self._shape(spec)
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)  # whole numbers of any size
         if count * max(NUMPY[spec.datatype].itemsize, 1) > BYTES_MAX:
             raise BadRequest(f"input '{spec.name}' of shape {list(shape)} has more than {BYTES_MAX} bytes")
         return tensor_of(spec.name, spec.datatype, self._values(spec.datatype, count).reshape(shape))

@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_target(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("what is measured")
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
-    group.add_argument("--mix", default="", metavar="FILE", help="tisfast's own: several models with weights, see docs")
+    group.add_argument("--mix", metavar="FILE", help="tisfast's own: several models with weights, see docs")
     group.add_argument("-x", "--model-version", default="", metavar="VERSION", help="default: the server's choice")
     group.add_argument(
         "-u", "--url", default="", help="HOST:PORT or https://, grpcs://, ...; default localhost:8000, over gRPC :8001"
@@ -128,9 +128,7 @@ def _add_load(made: argparse.ArgumentParser) -> None:
 
 def _add_replay(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("captured traffic; tisfast's own")
-    group.add_argument(
-        "--replay", default="", metavar="FILE", help="requests at their times, to their models; see docs"
-    )
+    group.add_argument("--replay", metavar="FILE", help="requests at their times, to their models; see docs")
     group.add_argument("--replay-speed", type=float, metavar="X", help="so many times as fast, default 1")
 
 
@@ -174,7 +172,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
 
 def _add_versus(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("two servers by turns; tisfast's own")
-    group.add_argument("--vs", default="", metavar="URL", help="a second server, which is judged against that of -u")
+    group.add_argument("--vs", metavar="URL", help="a second server, which is judged against that of -u")
     group.add_argument("--margin", type=float, metavar="PERCENT", help="within it both count as the same, default 5")
     group.add_argument("--fail-above", type=float, metavar="PERCENT", help="worse by more: exit code 4, default 5")
 

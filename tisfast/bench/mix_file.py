@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from tisfast.errors import ConfigError
 
 FILE_BYTES_MAX: Final = 1 << 20
 MODELS_MAX: Final = 256
+WEIGHT_MIN, WEIGHT_MAX = 1e-12, 1e12
 FORM: Final = '{"models": [{"model": "a", "weight": 3, "input_data": "a.json"}, {"model": "b"}]}'
 KEYS: Final = ("model", "version", "weight", "input_data", "shape", "parameters")
 NOT_MIXED: Final = (
@@ -75,8 +75,15 @@ def _share(path: str, place: str, entry: Any, data: Data) -> ModelShare:
     if strange:
         raise ConfigError(f'--mix {path}: {place}: key "{strange[0]}" is not known; there are {", ".join(KEYS)}')
     weight = entry.get("weight", 1)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-        raise ConfigError(f"--mix {path}: {place}.weight is {json.dumps(weight)[:40]}; write a number above 0")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ConfigError(
+            f"--mix {path}: {place}.weight is {json.dumps(weight)[:40]}; write {WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
+        )
+    version = entry.get("version", "")
+    if isinstance(version, bool) or not isinstance(version, int | str):
+        raise ConfigError(
+            f"--mix {path}: {place}.version is {json.dumps(version)[:40]}; write a number, or leave it out"
+        )
     names = entry.get("input_data", [])
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -86,7 +93,7 @@ def _share(path: str, place: str, entry: Any, data: Data) -> ModelShare:
         raise ConfigError(f"--mix {path}: {place}.parameters are names with texts, whole numbers, true or false")
     return ModelShare(
         entry["model"],
-        str(entry.get("version", "")),
+        str(version),
         float(weight),
         Data(
             files=tuple(str(Path(path).parent / each) for each in names if each not in ("random", "zero")),

@@ -37,8 +37,11 @@ class Line:
         return found
 
     def version(self, default: str) -> str:
-        """Of the model; "" for the server's choice."""
-        return str(self.entry.get(VERSION, default))
+        """Of the model; "" for the server's choice.  Raises BadRequest."""
+        found = self.entry.get(VERSION, default)
+        if isinstance(found, bool) or not isinstance(found, int | str):
+            raise self.place.at(VERSION).wrong(f"is {json.dumps(found)[:40]}", "write a number, or leave it out")
+        return str(found)
 
     def step(self) -> dict[str, Any]:
         """Its inputs and parameters as a step of input data; inputs may also be a list as in KServe's protocol."""

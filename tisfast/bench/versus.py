@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from tisfast.bench.client_side import Counted, limited
 from tisfast.bench.collected import added
@@ -20,6 +21,9 @@ from tisfast.bench.server_side import ServerSide
 from tisfast.bench.session import Session
 from tisfast.bench.tokens import Tokens
 from tisfast.errors import BadRequest, TisError, Unavailable
+
+EMPTY_MAX: Final = 5
+"""Pairs with a window that has no answer are left out, but not more of them one after the other."""
 
 
 class Side:
@@ -33,15 +37,19 @@ class Side:
         self._server: ServerSide | None = session.server
 
     def window(self) -> Measurement:
-        """The next one.  Raises Unavailable when none of its requests was answered well."""
+        """The next one.  Raises Unavailable when all of its requests failed.
+
+        It has no answer where the first one took longer than the window, as on a busy machine.
+        """
         self.loop.allow(-1)
         found = LevelRun(self.loop, self._job, self._server, self._session.stop).measure()
         if found.server is None:
             self._server = None  # to wait for it again would lengthen each window
-        if not found.completed and not self._session.stop.requested:
-            first = found.errors.first
-            why = f"the first one failed with: {first[0]}" if first else "there were none"
-            raise Unavailable(f"{self._session.asked.address} answered no request of a window: {why}")
+        first = found.errors.first
+        if not found.completed and first is not None and not self._session.stop.requested:
+            raise Unavailable(
+                f"{self._session.asked.address} answered no request of a window: the first one failed with: {first[0]}"
+            )
         return found
 
 
@@ -53,7 +61,7 @@ class Versus:
     second: Session
     pairs: int
     on_level: Callable[[Measurement, Measurement], None] = lambda *_: None
-    failure: TisError | None = field(default=None, init=False)  # ended the run behind its first level
+    failure: TisError | None = field(default=None, init=False)  # ended the run, not at its very start
     _left: int = field(default=0, init=False)  # windows of a level
 
     def __post_init__(self) -> None:
@@ -79,7 +87,7 @@ class Versus:
                 firsts.append(both[0])
                 seconds.append(both[1])
                 self.on_level(*both)
-                if self.first.stop.requested:
+                if self.first.stop.requested or self.failure is not None:
                     break
         except TisError as error:
             if not firsts:
@@ -92,12 +100,36 @@ class Versus:
 
     def _level(self, level: Level) -> tuple[Measurement, Measurement]:
         stop = self.first.stop
-        kept: tuple[list[Measurement], list[Measurement]] = ([], [])
+        kept: list[tuple[Measurement, Measurement]] = []
         sides: list[Side] = []
         try:
             for session in (self.first, self.second):
                 sides.append(Side(session, level, partial(self._tell, session)))
-            self._left = 2 * (self.pairs + 1)
+            left_out = self._pairs(sides, kept)
+        finally:
+            for side in sides:
+                side.loop.close()
+        if not kept:
+            raise Unavailable("it was interrupted before both servers had a whole window: nothing can be compared")
+        reason = f"{len(kept)} windows of each server by turns"
+        if left_out:
+            reason += f"; {left_out} more pairs are left out, in which a server had no answer"
+        if stop.requested:
+            reason = f"it was interrupted behind {reason}"
+        elif self.failure is not None:
+            reason = f"it ended behind {reason}: {self.failure.message}"
+        cut = stop.requested or self.failure is not None
+        first, second = (
+            replace(joined(level, parts, reason, cut), most_requests=session.most_requests)
+            for session, parts in zip((self.first, self.second), zip(*kept, strict=True), strict=True)
+        )
+        return first, second
+
+    def _pairs(self, sides: Sequence[Side], kept: list[tuple[Measurement, Measurement]]) -> int:
+        """Measure them into `kept`; gives how many were left out.  A failure ends it, and is raised if none is."""
+        stop, left_out, empty = self.first.stop, 0, 0
+        self._left = 2 * (self.pairs + 1)
+        try:
             for number in range(-1, self.pairs):  # the first pair is the warm-up
                 order = (0, 1) if number % 2 == 0 else (1, 0)
                 found: dict[int, Measurement] = {}
@@ -107,22 +139,26 @@ class Versus:
                         self._left -= 1
                 if stop.requested:
                     break
-                if number >= 0:
-                    for at in order:
-                        kept[at].append(found[at])
-        finally:
-            for side in sides:
-                side.loop.close()
-        if not kept[0]:
-            raise Unavailable("it was interrupted before both servers had a whole window: nothing can be compared")
-        reason = f"{len(kept[0])} windows of each server by turns"
-        if stop.requested:
-            reason = f"it was interrupted behind {reason}"
-        first, second = (
-            replace(joined(level, parts, reason, stop.requested), most_requests=session.most_requests)
-            for session, parts in zip((self.first, self.second), kept, strict=True)
+                silent = next((at for at in order if not found[at].completed), None)
+                empty = 0 if silent is None else empty + 1
+                if silent is not None and empty == EMPTY_MAX:
+                    raise self._silent(silent)
+                if number >= 0 and silent is None:
+                    kept.append((found[0], found[1]))
+                elif number >= 0:
+                    left_out += 1
+        except TisError as error:
+            if not kept:
+                raise
+            self.failure = error
+        return left_out
+
+    def _silent(self, at: int) -> Unavailable:
+        asked = (self.first, self.second)[at].asked
+        return Unavailable(
+            f"{EMPTY_MAX} pairs of windows one after the other had no answer from a server, the last one from "
+            f"{asked.address}: -p {asked.settings.window_ms} ms is shorter than an answer takes, so make it longer"
         )
-        return first, second
 
     def _tell(self, session: Session, progress: Progress) -> None:
         """With the windows that are still to come."""
@@ -133,8 +169,8 @@ class Versus:
         session.progress(progress._replace(left_seconds=left))
 
 
-def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted: bool) -> Measurement:
-    """Windows of one server as one measurement; the time of the other one's is left out."""
+def joined(level: Level, parts: Sequence[Measurement], reason: str, cut: bool) -> Measurement:
+    """Windows of one server as one measurement; the time of the other one's is left out.  cut: others were to come."""
     base = parts[0].began_ns
     windows, at = [], base
     for each in parts:
@@ -160,10 +196,10 @@ def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted:
         received_bytes=sum(each.received_bytes for each in parts),
         server=added([each.server for each in parts]),
         client=_cost(parts, numbers["delayed"]),
-        stable=not interrupted and not numbers["unsent"],
+        stable=not cut and not numbers["unsent"],
         reason=reason,
         notes=tuple(dict.fromkeys(note for each in parts for note in each.notes)),
-        interrupted=interrupted,
+        interrupted=cut,
         gpus=parts[-1].gpus,
         tokens=_tokens(parts),
     )
