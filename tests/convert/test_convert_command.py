@@ -54,13 +54,21 @@ def test_what_is_wrong_is_a_sentence(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from tisfast.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.parametrize("moment", ["itself", "measured"])
 def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path, moment):
     """While a framework runs, and while a server is measured."""
     arguments = ["convert", str(network(tmp_path)), "-o", str(tmp_path / "out"), "--seconds", "60"]
     with tempfile.TemporaryDirectory(prefix="tf") as scratch:  # sockets have short paths
         with subprocess.Popen(
-            [sys.executable, "-m", "tisfast", *arguments],
+            [sys.executable, "-c", INTERRUPTIBLE, *arguments],
             cwd=ROOT, env={**os.environ, "TMPDIR": scratch}, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             assert any(moment in line for line in process.stderr)
