@@ -19,8 +19,8 @@ from tests.oracle.servers import Servers
 from tests.system.helpers import ROOT
 
 SECONDS_MAX: Final = 120
-OWN: Final = ("service time", "Latency From")
-"""In these lines and columns tisfast bench says at a rate what perf_analyzer does not."""
+OWN: Final = ("service time", "Latency From", "    Processes: ")
+"""In these lines and columns tisfast bench says what perf_analyzer does not: at a rate, and of a server beside it."""
 BUSY: Final = ("Avg send request rate", "requests were delayed")
 """Lines that either has where the machine was busy."""
 BOTH: Final = ("perf_analyzer", "tisfast bench")
