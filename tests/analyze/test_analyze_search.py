@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.analyze.made_trials import trial, variant
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
 from tisfast.analyze.search import bayesian, brute, quick
-from tisfast.analyze.space import Automatic, Axis, Space, check, free_axis, numbers
+from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
+from tisfast.analyze.tries import Tries
 from tisfast.analyze.variants import DEFAULT, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
 
@@ -201,3 +203,52 @@ def test_without_figures_of_the_default_there_is_no_gain():
     rows = [trial({}, 1, 0, failure="it does not load"), trial({"instances": 2}, 1, 200)]
     (only,) = ranking(rows, Aims(), Simplicity(GRID))
     assert only.gain is None
+
+
+@pytest.mark.parametrize("text", ["preferred_batch_size=4,8", "instances=abc", "max_queue_delay_microseconds=x"])
+def test_a_setting_with_a_flag_of_its_own_is_not_set_as_a_path(text):
+    with pytest.raises(ConfigError, match="has a flag of its own"):
+        free_axis(text)
+
+
+def test_a_list_without_values_is_refused():
+    with pytest.raises(ConfigError, match="the list has no value"):
+        free_axis("x=[]")
+
+
+class FakeBench:
+    """Rows that the test chooses, by level; says which were measured."""
+
+    config, asked = CONFIG, SimpleNamespace(batch_size=1)
+
+    def __init__(self, rows):
+        self.rows, self.levels, self.checkpoint = rows, [], self
+
+    def save(self):
+        pass
+
+    def trial(self, variant, mode, level):
+        self.levels.append(level)
+        return self.rows(level)
+
+
+def tries(rows, mode="concurrency"):
+    bench = FakeBench(rows)
+    aims = Aims(constraints=(Constraint("latency_p99", 50.0, most=True),))
+    return bench, Tries(bench, Load(mode, (1.0, 2.0, 4.0, 8.0, 16.0)), aims, every_level=False)
+
+
+def test_a_variant_that_fails_is_tried_once_and_not_at_lower_levels_again():
+    bench, found = tries(lambda level: trial({}, level, 0, failure="it did not load"))
+    assert len(found.rows(variant(instances=5))) == 1 and len(bench.levels) == 1
+
+
+def test_a_rate_that_is_too_high_is_followed_by_lower_ones():
+    rows = lambda level: trial({}, level, level, failure="" if level <= 4 else "too high")  # noqa: E731
+    bench, found = tries(rows, "request_rate")
+    assert found.rows(variant(instances=5))[-1].level == 4 and bench.levels == [16, 8, 4]
+
+
+def test_a_variant_that_is_too_slow_has_less_load_until_it_is_not():
+    bench, found = tries(lambda level: trial({}, level, level, p99=level * 20))
+    assert found.rows(variant(instances=1))[-1].level == 2 and bench.levels == [16, 8, 4, 2]

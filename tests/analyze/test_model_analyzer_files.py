@@ -118,6 +118,20 @@ def test_a_running_server(given):
     assert given(text + "client_protocol: grpc\n").asked.address.port == 1
 
 
+@pytest.mark.parametrize(
+    ("more", "url"),
+    [
+        ("", "http://localhost:8000"),
+        ("triton_grpc_endpoint: h:1\n", "http://localhost:8000"),
+        ("client_protocol: grpc\n", "grpc://localhost:8001"),
+    ],
+)
+def test_a_running_server_is_where_model_analyzer_looks_for_it(given, more, url):
+    """The file's repository is that server's: no server of our own is started."""
+    found = given("triton_launch_mode: remote\nmodel_repository: /m\nprofile_models: m\n" + more)
+    assert (str(found.asked.address), found.repository) == (url, None)
+
+
 def test_several_models_want_a_choice(given):
     text = "model_repository: /m\nprofile_models: [a, b]\n"
     with pytest.raises(ConfigError, match="profile_models has 2 models \\(a, b\\): one model is searched at a time"):

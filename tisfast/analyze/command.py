@@ -216,7 +216,10 @@ class _Analysis:
                 self._tries.bench.again(each.trial)
 
     def _score(self, point: Point) -> float:
-        return self._tries.score(self._space.variant(point), self._base)
+        variant = self._space.variant(point)
+        if self._base is None:  # the default has no row that is good: the first variant that has one takes its place
+            self._base = best_level(self._tries.rows(variant), self._given.aims, None)
+        return self._tries.score(variant, self._base)
 
     def _told(self, trial: Trial) -> None:
         text = trial.failure or (

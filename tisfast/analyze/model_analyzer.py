@@ -87,6 +87,7 @@ PLAIN: Final = {
 """Keys with one value, and their flags."""
 OF_A_MODEL: Final = ("parameters", "model_config_parameters", "objectives", "constraints", "perf_analyzer_flags")
 ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
+DEFAULTS: Final = {"http": "localhost:8000", "grpc": "localhost:8001"}
 ELSEWHERE: Final = ("profile_models", "triton_launch_mode", *ENDPOINTS.values(), "request_rate_search_enable")
 """Keys that are read with others."""
 
@@ -98,7 +99,7 @@ def flags_of(path: str, model: str) -> list[str]:
     merged = {**document, **own}
     found = ["-m", name, *_server(merged)]
     for key, value in merged.items():
-        if key not in ELSEWHERE:
+        if key not in ELSEWHERE and not (key == "model_repository" and "-u" in found):  # it is that server's own
             found += _key(key, value)
     if "run_config_search_mode" not in merged:
         found += ["--search", "brute"]  # Model Analyzer's default
@@ -165,13 +166,13 @@ def _server(merged: Mapping[str, Any]) -> Flags:
     mode = merged.get("triton_launch_mode", "local")
     if mode not in ("local", "remote"):
         raise ConfigError(f"triton_launch_mode {mode} is not served: {NO_DOCKER}")
-    for protocol, key in ENDPOINTS.items():
-        if key not in merged:
-            continue
-        if mode == "local":
+    if mode == "remote":
+        protocol = str(merged.get("client_protocol", "http"))
+        yield from ("-u", str(merged.get(ENDPOINTS.get(protocol, ""), DEFAULTS.get(protocol, ""))))
+        return
+    for key in ENDPOINTS.values():
+        if key in merged:
             raise ConfigError(f"{key} is not served with triton_launch_mode local: the server takes free ports")
-        if merged.get("client_protocol", "http") == protocol:
-            yield from ("-u", str(merged[key]))
 
 
 def _key(key: str, value: Any) -> Flags:

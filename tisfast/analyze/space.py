@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, Value, Variant, in_force
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, Value, Variant, in_force
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
@@ -188,6 +188,8 @@ def free_axis(text: str) -> Axis:
             f"--set {text}: write PATH=VALUE,VALUE with a key of the configuration, as "
             "parameters.intra_op_thread_count=1,2,4"
         )
+    if path in OWN:
+        raise ConfigError(f"--set {text}: {path} has a flag of its own; `tisfast analyze --help` names it")
     given: Sequence[Any]
     if values.startswith("["):
         try:
@@ -196,6 +198,8 @@ def free_axis(text: str) -> Axis:
             raise ConfigError(f"--set {text}: the list is no JSON ({error.msg} at character {error.pos})") from None
     else:
         given = [_read(each) for each in values.split(",")]
+    if not given:
+        raise ConfigError(f"--set {text}: the list has no value")
     return Axis(path, tuple(dict.fromkeys(value_of(each) for each in given)))
 
 

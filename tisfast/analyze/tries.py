@@ -170,8 +170,11 @@ class Tries:
         at = self._busy_level(variant) if self.load.mode == "concurrency" else len(levels) - 1
         rows: list[Trial] = []
         for level in reversed(levels[: at + 1]):
-            rows.append(self._trial(variant, level))
-            if not self.aims.too_slow(rows[-1]) and not (rows[-1].failure and self.load.mode == "request_rate"):
+            row = self._trial(variant, level)
+            rows.append(row)
+            if row.failure and self.load.mode == "concurrency":
+                break  # it does not load, or fails: less load would but try that again; a rate may be too high
+            if not row.failure and not self.aims.too_slow(row):
                 break
         return rows
 
