@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 
 import psutil
@@ -142,3 +143,18 @@ def test_a_broken_environment_is_the_model_s_own_failure(explicit, write, run, r
     with pytest.raises(TisError, match="holds no bin/python3 or bin/python"):
         run(explicit.lifecycle.load(LoadOrder("m")))
     run(explicit.lifecycle.load(LoadOrder("own")))
+
+
+def test_a_server_with_many_open_files_starts_nurseries(supervise, write):
+    """Their socket then has a number beyond 1023, where `select` ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard > 2000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        write("m", MODEL, CONFIG)
+        assert len(supervise().served) == 1
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

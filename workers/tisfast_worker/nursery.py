@@ -66,12 +66,15 @@ class Nursery:
         self._send(_hello(numpy, reason))
         if failed:
             print(failed, file=sys.stderr, flush=True)
+        waited = select.poll()  # not `select`: a server with 1024 open files gives the socket a number beyond its range
+        for fd in (self._socket.fileno(), self._wake_read):
+            waited.register(fd, select.POLLIN)
         while not self._ending:
-            readable, _, _ = select.select([self._socket, self._wake_read], [], [])
+            readable = [fd for fd, _ in waited.poll()]
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
             self._reap()
-            if self._socket in readable:
+            if self._socket.fileno() in readable:
                 order = self._receive()
                 if order is not None:
                     return order
