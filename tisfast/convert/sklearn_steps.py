@@ -35,6 +35,8 @@ def opened(request: Mapping[str, Any]) -> Any:
     source = Path(request["source"])
     sys.path.append(str(source.parent))  # classes of the model's own lie beside it, as for the backend
     if not _is_skops(source):
+        if not request["allow_pickled"]:  # whatever its name ends in
+            raise BadRequest(f"{source} can run code when it is read: if you trust it, add --allow-pickled-models")
         return importlib.import_module("joblib").load(source)
     unknown = _unknown_types(source)
     if unknown and not request["allow_pickled"]:
