@@ -48,8 +48,8 @@ class Checkpoint:
             if name in WHAT_IS_SEARCHED:
                 hint += "; --checkpoint extend keeps what fits"
             raise BadRequest(
-                f"{made._file} is of another run, as {name} differs: it has {_short(old)}, and now it is {_short(new)}; "
-                f"{hint}"
+                f"{made._file} is of another run, as {name} differs: it has {_short(old)}, and now it is "
+                f"{_short(new)}; {hint}"
             )
         try:
             for each in document["trials"]:
