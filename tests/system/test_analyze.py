@@ -158,6 +158,11 @@ def test_a_run_goes_on_where_it_ended(search):
     after = json.loads((out / "checkpoint.json").read_text())["trials"]
     assert after[:2] == before
     assert len(after) == 3
+    code, text, _ = analyze(*again, "--instances", "1,3", "--checkpoint", "extend", "--best", "1")
+    assert code == 0
+    assert "instances 2" not in text + (out / "report.html").read_text()  # no row of this space
+    assert len(json.loads((out / "checkpoint.json").read_text())["trials"]) == 3
+    assert [file.parent.name for file in out.glob("best/*/config.pbtxt")] == ["1"]
 
 
 def test_figures_of_other_weights_are_not_taken(search):
@@ -284,6 +289,7 @@ def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
         (("-m", "made", "--model-repository", tmp_path / "no"), "is no folder"),
         (("-m", "made", "-u", "127.0.0.1:1"), "Connection refused"),
         ((*own, "--max-batch-sizes", "1,2"), "model 'made' has max_batch_size 0"),
+        ((*own, "--set", "instance_group.count=1,2"), "'instance_group' is no message of the configuration"),
         ((*own, "--server-flag=--no-such-flag"), "no-such-flag"),
         ((*own[2:], "-m", "open"), "--shape"),
     ):

@@ -40,6 +40,8 @@ NOT_WHOLE: Final = 2
 NOTHING: Final = 3
 WRONG: Final = 99
 """The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
+RANK: Final = "# rank "
+"""How the configurations begin that are written."""
 SWITCH_SECONDS: Final = 0.0001
 """As tisfast bench's."""
 
@@ -93,6 +95,22 @@ def _make(folder: Path) -> None:
         raise Unavailable(
             f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
         ) from None
+
+
+def _forget(folder: Path, best: int) -> None:
+    """Configurations of a run before beyond this one's: they would stand beside it as if they were of it."""
+    for file in folder.glob("best/*/config.pbtxt"):
+        if not file.parent.name.isdecimal() or int(file.parent.name) <= best:
+            continue
+        try:
+            if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
+                continue  # somebody else's
+            file.unlink()
+            file.parent.rmdir()
+        except OSError as error:
+            raise Unavailable(
+                f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
+            ) from None
 
 
 def _connect(given: Given) -> Callable[[str, float], Client]:
@@ -263,6 +281,10 @@ class _Analysis:
                 write_text(path, text)
             except TisError as error:
                 failed.append(error)
+        try:
+            _forget(folder, min(given.best, len(ranked)))
+        except TisError as error:
+            failed.append(error)
         if failed:
             raise failed[0]
         if ranked:
@@ -281,7 +303,7 @@ class _Analysis:
     def _config_file(self, place: int, ranked: Ranked) -> str:
         trial = ranked.trial
         what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
-        head = f"# rank {place} of tisfast analyze: {what}\n"
+        head = f"{RANK}{place} of tisfast analyze: {what}\n"
         return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
