@@ -84,7 +84,10 @@ def _put(made: Path, folder: Path, old: Path) -> None:
 
 
 def exchanged(one: Path, other: Path) -> bool:
-    """Have two names change places, in one step; False where one is not there, or the system cannot.  Raises OSError."""
+    """Have two names change places, in one step.
+
+    False where one of them is not there, or the system cannot.  Raises OSError.
+    """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:  # an older libc
         return False
