@@ -92,6 +92,14 @@ def test_a_scalar_of_each_row_is_compared(tmp_path):
     assert [each.status for each in found.tries] == ["ok", "ok"] and found.drawn
 
 
+def test_a_model_of_scalars_without_batches_is_served(tmp_path):
+    graph = made.model([made.node("Add", ["a", "b"], ["y"])], [("a", "FP32", ()), ("b", "FP32", ())], [("y", "FP32", ())])
+    source, samples = save(tmp_path, "scalars.onnx", graph), {"a": np.float32(1), "b": np.float32(2)}
+    found = converted(source, samples=samples, precisions=["fp32"], output=tmp_path / "out")
+    assert [(each.status, each.max_absolute) for each in found.tries if each.status != "skipped"] == [("ok", 0)] * 2
+    assert "reshape" not in (tmp_path / "out/scalars/config.pbtxt").read_text()
+
+
 def test_weights_beside_the_graph_go_along(tmp_path):
     import onnx
 

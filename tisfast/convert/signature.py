@@ -52,7 +52,9 @@ class Signature:
         dims = list(tensor.dims[1:] if self.batches else tensor.dims)
         kind = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
         found: dict[str, Any] = {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
-        return found if dims else found | {"reshape": {"shape": []}}
+        if self.batches and not dims:
+            found["reshape"] = {"shape": []}  # without batches there is none: clients send [1], and backends know
+        return found
 
     def sent(self, tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that a client sends for an array of the model's: see `reshape` of the configuration."""

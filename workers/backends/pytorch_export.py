@@ -101,8 +101,5 @@ def _batch_max(values, bounds):
     if len(symbols) != 1 or next(iter(symbols)) not in bounds:
         return None
     upper = bounds[next(iter(symbols))].upper
-    try:
-        found = int(upper)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if found < 1 << 31 else None
+    # A number of SymPy's, which has a whole number's value only where it says that it is one: infinity raises.
+    return int(upper) if upper.is_Integer and upper < 1 << 31 else None
