@@ -81,6 +81,13 @@ def test_a_whole_command_line():
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
         ([*OWN, "--set", "x=[1"], "the list is no JSON"),
         ([*OWN, "--set", "x=1", "--set", "x=2"], "x is given twice"),
+        ([*OWN, "--set", 'x={"a":1', "--set", "x=2"], "the value is no JSON"),
+        ([*OWN, "--set", "x=1", "--set", "x.y=2"], "x.y is within x, which is given, too"),
+        ([*OWN, "--instances", "1,2", "--set", "instance_group=[[]]"], "instance_group"),
+        ([*OWN, "--queue-delays", "1", "--set", "dynamic_batching=1"], "is within dynamic_batching"),
+        ([*OWN, "--request-rate", "1e12"], "--request-rate 1e12: 1e+12 cannot be; give numbers from 0.001 to 10000000"),
+        ([*OWN, "--concurrency", "70000"], "--concurrency 70000: 70000 cannot be; give whole numbers from 1 to 65536"),
+        ([*OWN, "--instances", "1e300"], "from 1 to 2147483647"),
         ([*OWN, "--objective", "speed"], "'speed' is no metric"),
         ([*OWN, "--objective", "throughput=0"], "a weight above 0"),
         ([*OWN, "--constraint", "latency_p99=5"], "write METRIC<=N"),
@@ -205,6 +212,15 @@ def test_words_of_batches_and_of_what_did_not_help():
     assert "It is the default: no variant is better by more than 3 %" in said
     assert "Executions take 4 times as long with the most" in said
     assert explained([], [], Aims(), CONFIG) == ["No variant could be measured, so nothing can be said of them."]
+
+
+def test_the_csv_has_the_count_that_is_in_force():
+    """Where the whole group is the setting: a kind and a count, as of Model Analyzer's `count: [3]`."""
+    rows = [trial({"instance_group": '[{"count": 3, "kind": "KIND_CPU"}]'}, 8, 190), trial({}, 8, 100)]
+    found = ranking(rows, Aims(), Simplicity(SPACE))
+    table_rows = list(csv.DictReader(io.StringIO(csv_text("m", 1, CONFIG, found))))
+    assert [row["Instance Group"] for row in table_rows] == ["3", "1"]
+    assert "By instances, the best of each: 1: 100/s, 3: 190/s." in explained(found, rows, Aims(), CONFIG)
 
 
 def test_the_table_and_the_csv():

@@ -7,6 +7,7 @@ import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -15,6 +16,7 @@ from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
 from tisfast.analyze.model_analyzer import ONE_MODEL, flags_of
 from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
+from tisfast.analyze.typed import bench_flags, given_by, merged
 from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
 from tisfast.bench.asked import Asked
@@ -71,6 +73,12 @@ AUTOMATIC: Final = (
     ("request-rate", 16, 8192),
 )
 """Bounds of what is searched by itself: name, least, most."""
+PATHS: Final = {
+    INSTANCES: "instance_group",
+    PREFERRED: "dynamic_batching.preferred_batch_size",
+    DELAY: "dynamic_batching.max_queue_delay_microseconds",
+}
+"""Where settings with flags of their own stand in the configuration."""
 SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}
 
 
@@ -163,8 +171,7 @@ def parser() -> argparse.ArgumentParser:
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    arguments = [*_of_file(arguments), *arguments]
-    given, rest = parser().parse_known_args(arguments)
+    given, rest = _given(arguments)
     if not given.model_name:
         raise ConfigError("-m: the model must be given")
     if "," in given.model_name:
@@ -209,14 +216,18 @@ def read(arguments: Sequence[str]) -> Given:
     )
 
 
-def _of_file(arguments: Sequence[str]) -> list[str]:
-    """The flags that -f stands for.  A typed -u is instead of the file's repository and its server's flags."""
-    typed, _ = parser().parse_known_args(arguments)
-    if typed.config_file is None:
-        return []
-    found = flags_of(typed.config_file, typed.model_name)
-    of_own_server = ("--model-repository=", "--server-flag=") if typed.url else ()
-    return [each for each in found if not each.startswith(of_own_server)]
+def _given(arguments: Sequence[str]) -> tuple[Any, list[str]]:
+    """What is typed, and where it says nothing what the file of -f says; and the flags of bench."""
+    typed, rest = given_by(parser(), arguments)
+    found = parser().parse_args([])
+    if "config_file" in typed:
+        of_file = flags_of(typed["config_file"], typed.get("model_name", ""))
+        named, unknown = given_by(parser(), of_file.own)
+        rest = bench_flags([*((each,) for each in unknown), *of_file.bench], rest)
+        typed = merged(named, typed)
+    for name, value in typed.items():
+        setattr(found, name, value)
+    return found, rest
 
 
 def _automatic(given: Any) -> Automatic:
@@ -257,7 +268,7 @@ def _space(given: Any) -> Space | None:
         axes.append(whole_axis("--max-batch-sizes", MAX_BATCH, given.max_batch_sizes))
     if given.preferred_batch_sizes:
         lists = [numbers("--preferred-batch-sizes", each) for each in given.preferred_batch_sizes]
-        texts = ["[" + ", ".join(f"{size:g}" for size in each) + "]" for each in lists]
+        texts = ["[" + ", ".join(str(int(size)) for size in each) + "]" for each in lists]
         axes.append(Axis(PREFERRED, tuple(dict.fromkeys(texts))))
     if given.queue_delays is not None:
         axes.append(whole_axis("--queue-delays", DELAY, given.queue_delays, least=0))
@@ -266,6 +277,10 @@ def _space(given: Any) -> Space | None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{twice} is given twice: give all its values at once")
+    for outer, inner in permutations(names, 2):
+        path = PATHS.get(outer, outer)
+        if f"{PATHS.get(inner, inner)}.".startswith(f"{path}."):
+            raise ConfigError(f"{inner} is within {path}, which is given, too: give one of them, with whole values")
     return Space(tuple(axes)) if axes else None
 
 
@@ -275,10 +290,13 @@ def _load(given: Any) -> Load:
         raise ConfigError("give either --concurrency or --request-rate: variants are compared at one kind of load")
     if given.request_rate is not None:
         return Load(
-            "request_rate", numbers("--request-rate", given.request_rate, least=0.001, whole=False), chosen=True
+            "request_rate",
+            numbers("--request-rate", given.request_rate, least=0.001, most=limits.ANALYZE_RATE_MAX, whole=False),
+            chosen=True,
         )
     if given.concurrency is not None:
-        return Load("concurrency", numbers("--concurrency", given.concurrency), chosen=True)
+        levels = numbers("--concurrency", given.concurrency, most=limits.BENCH_IN_FLIGHT_MAX)
+        return Load("concurrency", levels, chosen=True)
     name = "request-rate" if given.request_rate_search_enable else "concurrency"
     levels = powers(f"--run-config-search-*-{name}", *_range(given, name))
     return Load(name.replace("-", "_"), tuple(map(float, levels)))

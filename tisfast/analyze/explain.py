@@ -8,7 +8,7 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
 from tisfast.analyze.trials import Served, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, in_force
+from tisfast.analyze.variants import DEFAULT, INSTANCES, configured, in_force
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -34,7 +34,7 @@ def explained(
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
-    said += _of_instances(ranked, in_force(INSTANCES, config))
+    said += _of_instances(ranked, config)
     said += _client(winner, default)
     said += _failed(ranked, trials)
     return said
@@ -150,11 +150,11 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     )
 
 
-def _of_instances(ranked: Sequence[Ranked], default: Value | None) -> Iterator[str]:
-    """What more instances did, each number at its best.  default: the number where a variant does not say it."""
+def _of_instances(ranked: Sequence[Ranked], config: Mapping[str, Any]) -> Iterator[str]:
+    """What more instances did, each number at its best."""
     best: dict[int, Trial] = {}
     for each in ranked:  # in order: the first one is the best
-        count = each.trial.variant.value(INSTANCES) or default
+        count = in_force(INSTANCES, configured(each.trial.variant, config))
         if count is not None:
             best.setdefault(int(count), each.trial)
     if len(best) < 2:
