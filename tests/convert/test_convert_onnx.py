@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
 
-from tests.convert.made_models import by_name, converted, network, too_large_for_fp16  # noqa: E402
+from tests.convert.made_models import by_name, converted, network, save, too_large_for_fp16  # noqa: E402
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
 from tisfast.convert.onnx_steps import write_fp16  # noqa: E402

@@ -1,4 +1,4 @@
-"""Graphs of ONNX with their subgraphs (If, Loop, Scan): the files of their weights, and the names of their values.
+"""Names of values in graphs of ONNX with their subgraphs (If, Loop, Scan).
 
 Layer 5 (convert).  A name of a graph is known in its subgraphs, unless they have a value of that name themselves.
 """
@@ -6,20 +6,9 @@ Layer 5 (convert).  A name of a graph is known in its subgraphs, unless they hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tisfast.errors import BadRequest
-
-EXTERNAL: Final = 1
-"""TensorProto.EXTERNAL: the values lie in a file beside the graph."""
-LOCATION: Final = "location"
-
-
-def external_files(model: Any) -> list[str]:
-    """Files of weights, relative to the graph's own."""
-    tensors = [each for each in _tensors(model) if each.data_location == EXTERNAL]
-    return sorted({entry.value for each in tensors for entry in each.external_data if entry.key == LOCATION})
-
 
 def rename_outputs(graph: Any, names: Sequence[str]) -> None:
     """Give the outputs these names, in their order.  Values that have one of them already get another one.
@@ -101,33 +90,3 @@ def _subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
             if attribute.HasField("g"):
                 yield attribute.g
             yield from attribute.graphs
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    yield from _tensors_of(model.graph)
-    for function in model.functions:
-        yield from _tensors_in(function.node)
-
-
-def _tensors_of(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for each in graph.sparse_initializer:
-        yield each.values
-        yield each.indices
-    yield from _tensors_in(graph.node)
-
-
-def _tensors_in(nodes: Iterable[Any]) -> Iterator[Any]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for each in attribute.sparse_tensors:
-                yield each.values
-                yield each.indices
-            if attribute.HasField("sparse_tensor"):
-                yield attribute.sparse_tensor.values
-                yield attribute.sparse_tensor.indices
-    for each in _subgraphs(nodes):
-        yield from _tensors_of(each)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.convert.onnx_graphs import external_files, with_unique_names
+from tisfast.convert.onnx_graphs import with_unique_names
+from tisfast.convert.onnx_weights import files_beside
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
@@ -71,22 +71,10 @@ def copy(request: Mapping[str, Any], _: Path) -> None:
         shutil.copytree(source, target)
         return
     shutil.copyfile(source, target)
-    for each in _beside(source):
+    for each in files_beside(source):
         place = target.parent / each
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.parent / each, place)
-
-
-def _beside(source: Path) -> list[str]:
-    """Files of weights, which the graph names relative to itself.  The package onnx knows; without it: none."""
-    if not importlib.util.find_spec("onnx"):
-        return []
-    onnx = importlib.import_module("onnx")
-    found = external_files(onnx.load(str(source), load_external_data=False))
-    for each in found:
-        if Path(each).is_absolute() or ".." in Path(each).parts:
-            raise BadRequest(f"the graph {source} names weights outside of its folder: {each}")
-    return found
 
 
 def fp16(request: Mapping[str, Any], _: Path) -> None:

@@ -71,13 +71,13 @@ def checked(options: Mapping[str, Any]) -> Options:
     return asked
 
 
-def check_name(name: str, flag: str) -> None:
-    """Of a model: it is a folder's, and nothing else of a path.  Raises BadRequest."""
+def check_name(name: str, flag: str, place: str = "-o") -> None:
+    """Of a model: it is a folder's, and nothing else of a path.  place: says where that is.  Raises BadRequest."""
     hidden = isinstance(name, str) and name.startswith(".")
     if not isinstance(name, str) or hidden or not is_given_name(name):
         raise BadRequest(
-            f"{flag} {name!r:.300} is no name of a model: {GIVEN_NAME}, and it does not begin with '.'; -o says where "
-            "its folder is written"
+            f"{flag} {name!r:.300} is no name of a model: {GIVEN_NAME}, and it does not begin with '.'; {place} says "
+            "where its folder is written"
         )
 
 

@@ -137,7 +137,7 @@ def _fitted(array: Array, tensor: Tensor, told: str) -> Array:
     dtype = dtype_of(tensor)
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
-    return np.ascontiguousarray(array.astype(dtype))
+    return array.astype(dtype, order="C")
 
 
 def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> list[Case]:

@@ -91,7 +91,7 @@ class LinkedFiles:
         else:
             version.mkdir()
             self._names.append((str(version), str(file.path.parent)))
-            for name, path in version_files(file, self._backends):
+            for name, path in _version_files(file, self._backends):
                 self._to(version / name, path)
         for name, path in _beside_versions(file, self._backends):
             if not os.path.lexists(folder / name):
@@ -113,11 +113,12 @@ def link_files(files: Iterable[ServedFile], repository: Path, backends: Backends
     return linked
 
 
-def version_files(file: ServedFile, backends: Backends) -> Iterator[tuple[str, Path]]:
+def _version_files(file: ServedFile, backends: Backends) -> Iterator[tuple[str, Path]]:
     """What lies in the version's folder: the file under its backend's name for it, and what belongs to it."""
     yield file.file, file.path
     taken = {file.file, file.path.name}
-    for names, path in (*_of_its_name(file, backends), *_companions(file, backends)):
+    beside = (((each.name,), each) for each in companions(file, backends))
+    for names, path in (*_of_its_name(file, backends), *beside):
         for name in names:
             if name not in taken:
                 taken.add(name)
@@ -144,8 +145,8 @@ def _stem(file: ServedFile) -> str:
     return file.path.name.removesuffix(Path(file.file).suffix)
 
 
-def _companions(file: ServedFile, backends: Backends) -> Iterator[tuple[Sequence[str], Path]]:
-    """What the backend may look for beside a file, whatever the file is called: a sample, modules."""
+def companions(file: ServedFile, backends: Backends) -> Iterator[Path]:
+    """What the backend may look for beside a file, whatever the file is called: a sample, modules and packages."""
     backend = backends.named(file.backend)
     patterns = () if backend is None else backend.companions
     if not patterns or file.path.is_dir():
@@ -153,7 +154,7 @@ def _companions(file: ServedFile, backends: Backends) -> Iterator[tuple[Sequence
     for path in _beside(file.path, folders=MODULES in patterns):
         wanted = path.name + (Path(MODULES).suffix if path.is_dir() else "")
         if any(fnmatch(wanted, pattern) for pattern in patterns):
-            yield (path.name,), path
+            yield path
 
 
 def _beside_versions(file: ServedFile, backends: Backends) -> Iterator[tuple[str, Path]]:
