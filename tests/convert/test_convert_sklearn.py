@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -81,3 +82,28 @@ def test_modules_beside_the_file_go_along(tmp_path):
     found = converted(folder / "own.joblib", **SHORT, allow_pickled=True, targets=["sklearn"], output=tmp_path / "out")
     assert (found.tries[0].status, found.tries[0].reason) == ("ok", "")
     assert (found.model / "1" / "doubling_of_columns.py").is_file()
+
+
+def test_a_format_that_fails_under_load_is_no_winner(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "tiring_of_calls.py").write_text(
+        "calls = 0\n"
+        "def double(table):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls > 20 and calls % 3 == 0:\n"
+        "        raise ValueError('too tired')\n"
+        "    return table * 2\n"
+    )
+    program = (
+        "import joblib, numpy, tiring_of_calls as own\n"
+        "from sklearn.preprocessing import FunctionTransformer as Made\n"
+        "joblib.dump(Made(own.double).fit(numpy.ones((2, 5), numpy.float32)), 'own.joblib')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+    found = converted(folder / "own.joblib", **SHORT, allow_pickled=True, targets=["sklearn"])
+    (row,) = found.tries
+    assert row.status == "failed" and found.best is None
+    assert re.search(r"^\d+ of \d+ requests failed with 1 at one time: .*too tired", row.reason), row.reason
+    assert row.max_absolute == 0 and row.measured[0].errors > 0

@@ -16,12 +16,12 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.convert.compare import DEFAULTS, Tolerance
+from tisfast.convert.compare import scale_of, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import SCHEMA, document
 from tisfast.convert.report_page import page
-from tisfast.convert.results import Conversion, Try, choose
+from tisfast.convert.results import Conversion, Try, choose, failure
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature
@@ -187,15 +187,22 @@ class _Run:
         folder = self._scratch / REFERENCE
         self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
         self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
+        self._scales = {
+            each.name: scale_of(case.feeds[each.name] for case in self._answers) for each in signature.outputs
+        }
         tries = tuple(self._try(each) for each in routes)
         constraint = Constraint(asked.max_latency_ms, asked.min_throughput)
         best, why = choose(tries, constraint)
-        notes = tuple(told.get("notes", ()))
+        notes = tuple(told["notes"])
+        tolerances = {
+            each: tolerance_of(each, asked.atol, asked.rtol) for each in PRECISIONS if each in asked.precisions
+        }
         if told["drawn"]:
             notes += ("the samples are random numbers: real ones show more; give them with --samples",)
         return Conversion(
             source.text, source.kind, source.name, signature, told["rows"], told["drawn"], self._batch, constraint,
-            tries, best, why, dict(machine()), None, notes,
+            tries, best, why, dict(machine()), None, notes, tolerances,
+            {name: scale for name, scale in self._scales.items() if scale},
         )  # fmt: skip
 
     @property
@@ -219,6 +226,8 @@ class _Run:
             names=names,
             sample_count=len(self._samples),
             max_batch_size=asked.max_batch_size,
+            atol=asked.atol,
+            rtol=asked.rtol,
         )
         step = REFERENCES[self._source.kind][0]
         try:
@@ -262,7 +271,8 @@ class _Run:
         told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
         served_as = ServedAs(self._signature)
         if told:
-            served_as = ServedAs(Signature.read(told["signature"]), told["inputs"], told["outputs"])
+            own = replace(Signature.read(told["signature"]), mixes=self._signature.mixes)
+            served_as = ServedAs(own, told["inputs"], told["outputs"])
         config = served_as.signature.config(format_.backend, self._batch)
         config |= {"parameters": told["parameters"]} if told else {}
         (model / CONFIG).write_text(config_text(self._source.name, config))
@@ -270,10 +280,12 @@ class _Run:
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name
-        default = DEFAULTS[route.precision]
-        absolute = default.absolute if asked.atol is None else asked.atol
-        tolerance = Tolerance(absolute, default.relative if asked.rtol is None else asked.rtol)
-        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, served_as, asked.verify)
+        tolerance = tolerance_of(route.precision, asked.atol, asked.rtol)
+        wanted = Wanted(
+            self._signature, self._feeds, self._answers,
+            {name: tolerance.of(scale or 1.0) for name, scale in self._scales.items()},
+            served_as, asked.step_seconds, asked.verify,
+        )  # fmt: skip
         found = replace(found, note=served_as.note)
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):
@@ -283,7 +295,9 @@ class _Run:
             if difference.wrong:
                 return replace(found, status="wrong", reason=difference.wrong)
             loads = Loads(asked.concurrency, asked.seconds)
-            return replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
+            found = replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
+            failed = failure(found)
+            return replace(found, status="failed", reason=failed) if failed else found
 
     def write(self, result: Conversion, folder: Path) -> Conversion:
         """The model and its report.  Raises Unavailable."""
