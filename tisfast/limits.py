@@ -733,6 +733,18 @@ BENCH_WINDOWS_MAX: Final = 400
 """Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
+BENCH_SCHEDULE_SECONDS_MAX: Final = 604_800.0
+"""Seconds that a replay, a schedule or a counted load may take by its own times: a week; more is a wrong unit."""
+BENCH_INTERVAL_MS_MAX: Final = 86_400_000
+"""Of a window, and of the looks at the server's metrics: a day."""
+BENCH_TRIALS_MAX: Final = 1_000_000
+"""Windows of one level."""
+BENCH_REQUESTS_MAX: Final = 10**12
+"""Requests that a flag asks for: a million a second for eleven days."""
+BENCH_RATE_MAX: Final = 10_000_000.0
+"""Requests a second that are asked for: some ten times what one thread sends."""
+BENCH_TENSOR_BYTES_MAX: Final = 1 << 34
+"""Of one string, and of one output in shared memory: 16 GiB."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 """Seconds in which what is under way at the end of a level may still be answered."""
 
@@ -745,8 +757,14 @@ ANALYZE_LOAD_SECONDS_MAX: Final = 600.0
 """That a variant may take to load."""
 ANALYZE_STARTS_MAX: Final = 10
 """Starts of a server of its own, behind the first: a variant may end it."""
+ANALYZE_AROUND_MAX: Final = 256
+"""Neighbours along several axes that a step of the climb measures: nearer ones first."""
+ANALYZE_RATE_MAX: Final = 10_000_000.0
+"""Requests a second of a level: more than any client sends."""
 ANALYZE_CONFIRM_MAX: Final = 100
 """Times that the best variants are measured again."""
+ANALYZE_CONFIRM_WAVES_MAX: Final = 10
+"""Times as many turns as the best variants need if they stay the best: those that take their place need theirs."""
 ANALYZE_NAMED_MAX: Final = 5
 """Variants of each kind that a sentence of the explanation names."""
 
@@ -761,5 +779,27 @@ CONVERT_REASON_CHARACTERS_MAX: Final = 500
 """Of a framework's error that the report shows, or of the end of what it has printed."""
 CONVERT_LOG_BYTES_READ: Final = 64 * 1024
 """Of what a step or a server has written: the end, in which the reason stands."""
+CONVERT_END_SECONDS_MAX: Final = 2.0
+"""Seconds that processes which a step has left may take to end themselves."""
+CONVERT_CLEAN_SECONDS_MAX: Final = 10.0
+"""Seconds in which a signal ends everything; others that come meanwhile are not heard."""
 CONVERT_CONCURRENCY_MAX: Final = 1024
 """Requests under way at one time while a format is measured."""
+CONVERT_LOADS_MAX: Final = 16
+"""Numbers of --concurrency: each is a measurement of each format."""
+CONVERT_BATCH_SIZE_MAX: Final = 65_536
+"""Rows of one request."""
+CONVERT_ANSWERS_BYTES_MAX: Final = 4 << 30
+"""Bytes of the source's answers to all requests, which are held in memory."""
+CONVERT_SAMPLE_FILES_MAX: Final = 2000
+"""Files or dictionaries of samples: of a model without batches each is a request."""
+CONVERT_TOLERANCE_MAX: Final = 1e9
+"""Of --atol and --rtol: above it nothing is told apart."""
+CONVERT_LOAD_SECONDS_MAX: Final = 3600.0
+"""Seconds of one load on one format."""
+CONVERT_STEP_SECONDS_MAX: Final = 86_400.0
+"""Seconds that a framework can be given for one step."""
+CONVERT_LATENCY_MS_MAX: Final = 3_600_000.0
+"""Of --max-latency: an hour."""
+CONVERT_THROUGHPUT_MAX: Final = 1e9
+"""Requests a second of --min-throughput."""

@@ -71,7 +71,9 @@ def test_files_of_torch_are_sources(tmp_path):
             converted(tmp_path / file, **SHORT)
         found = converted(tmp_path / file, **SHORT, allow_pickled=True)
         assert [each.name for each in found.tries] == [first, *GRAPHS] and statuses(found) == {}
-        assert found.signature.batches and by_name(found)[first].max_absolute == 0
+        assert (
+            found.signature.batches and by_name(found)[first].max_absolute < 1e-6
+        )  # rows of a batch are added up in another order
 
 
 def test_a_program_of_one_shape_is_served_in_that_shape(tmp_path):

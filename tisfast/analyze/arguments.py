@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -15,6 +16,7 @@ from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
 from tisfast.analyze.model_analyzer import ONE_MODEL, flags_of
 from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
+from tisfast.analyze.typed import bench_flags, given_by, merged
 from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
 from tisfast.bench.asked import Asked
@@ -71,6 +73,12 @@ AUTOMATIC: Final = (
     ("request-rate", 16, 8192),
 )
 """Bounds of what is searched by itself: name, least, most."""
+PATHS: Final = {
+    INSTANCES: "instance_group",
+    PREFERRED: "dynamic_batching.preferred_batch_size",
+    DELAY: "dynamic_batching.max_queue_delay_microseconds",
+}
+"""Where settings with flags of their own stand in the configuration."""
 SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}
 
 
@@ -80,7 +88,7 @@ class Given:
 
     repository: None for a server that runs; space: None for the automatic one; trials: variants that the bayesian
     search measures; confirm: so often the best ones are measured again; best: so many configurations are written;
-    checkpoint: of MODES; bench: its flags as typed.
+    checkpoint: of MODES; bench: its flags by name, without the values of headers, which may be secrets.
     """
 
     asked: Asked
@@ -97,7 +105,7 @@ class Given:
     output: Path
     checkpoint: str
     explain: bool
-    bench: tuple[str, ...]
+    bench: Mapping[str, Any]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, all, or Optuna's")
     group.add_argument("--trials", type=int, default=20, metavar="N", help="variants of --search bayesian; default 20")
     group.add_argument(
-        "--confirm", type=int, default=1, metavar="N", help="the best and the default again, by turns; 1"
+        "--confirm", type=int, default=3, metavar="N", help="the best and the default again, by turns; 3"
     )
     group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
     for name, least, most in AUTOMATIC:
@@ -163,8 +171,7 @@ def parser() -> argparse.ArgumentParser:
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    arguments = [*_of_file(arguments), *arguments]
-    given, rest = parser().parse_known_args(arguments)
+    given, rest = _given(arguments)
     if not given.model_name:
         raise ConfigError("-m: the model must be given")
     if "," in given.model_name:
@@ -176,7 +183,7 @@ def read(arguments: Sequence[str]) -> Given:
         )
     if given.server_flag and given.url:
         raise ConfigError("--server-flag is for the server that --model-repository has started; leave it out with -u")
-    _check_bench(rest)
+    flags = _bench_flags(rest)
     url = ["-u", given.url] if given.url else []
     bench = read_bench(["-m", given.model_name, *url, *WINDOW, *rest])
     space = _space(given)
@@ -205,18 +212,22 @@ def read(arguments: Sequence[str]) -> Given:
         output=Path(given.output_directory or f"analyze-{given.model_name}"),
         checkpoint=given.checkpoint,
         explain=given.explain,
-        bench=tuple(rest),
+        bench=flags,
     )
 
 
-def _of_file(arguments: Sequence[str]) -> list[str]:
-    """The flags that -f stands for.  A typed -u is instead of the file's repository and its server's flags."""
-    typed, _ = parser().parse_known_args(arguments)
-    if typed.config_file is None:
-        return []
-    found = flags_of(typed.config_file, typed.model_name)
-    of_own_server = ("--model-repository=", "--server-flag=") if typed.url else ()
-    return [each for each in found if not each.startswith(of_own_server)]
+def _given(arguments: Sequence[str]) -> tuple[Any, list[str]]:
+    """What is typed, and where it says nothing what the file of -f says; and the flags of bench."""
+    typed, rest = given_by(parser(), arguments)
+    found = parser().parse_args([])
+    if "config_file" in typed:
+        of_file = flags_of(typed["config_file"], typed.get("model_name", ""))
+        named, unknown = given_by(parser(), of_file.own)
+        rest = bench_flags([*((each,) for each in unknown), *of_file.bench], rest)
+        typed = merged(named, typed)
+    for name, value in typed.items():
+        setattr(found, name, value)
+    return found, rest
 
 
 def _automatic(given: Any) -> Automatic:
@@ -237,13 +248,16 @@ def _range(given: Any, name: str) -> tuple[int, int]:
     return least, most
 
 
-def _check_bench(rest: Sequence[str]) -> None:
+def _bench_flags(rest: Sequence[str]) -> Mapping[str, Any]:
+    """Those that are given, by name.  Raises ConfigError for one without a place here."""
     named = bench_parser()
     found = named.parse_args(list(rest))
     for name, hint in NOT_BENCHS.items():
         if getattr(found, name) != named.get_default(name):
             flag = SHORT.get(name, f"--{name.replace('_', '-')}")
             raise ConfigError(f"{flag} of tisfast bench has no place here: {hint}")
+    told = {name: value for name, value in vars(found).items() if value != named.get_default(name)}
+    return {**told, **({"headers": [each.partition(":")[0] for each in found.headers]} if found.headers else {})}
 
 
 def _space(given: Any) -> Space | None:
@@ -254,7 +268,7 @@ def _space(given: Any) -> Space | None:
         axes.append(whole_axis("--max-batch-sizes", MAX_BATCH, given.max_batch_sizes))
     if given.preferred_batch_sizes:
         lists = [numbers("--preferred-batch-sizes", each) for each in given.preferred_batch_sizes]
-        texts = ["[" + ", ".join(f"{size:g}" for size in each) + "]" for each in lists]
+        texts = ["[" + ", ".join(str(int(size)) for size in each) + "]" for each in lists]
         axes.append(Axis(PREFERRED, tuple(dict.fromkeys(texts))))
     if given.queue_delays is not None:
         axes.append(whole_axis("--queue-delays", DELAY, given.queue_delays, least=0))
@@ -263,6 +277,10 @@ def _space(given: Any) -> Space | None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{twice} is given twice: give all its values at once")
+    for outer, inner in permutations(names, 2):
+        path = PATHS.get(outer, outer)
+        if f"{PATHS.get(inner, inner)}.".startswith(f"{path}."):
+            raise ConfigError(f"{inner} is within {path}, which is given, too: give one of them, with whole values")
     return Space(tuple(axes)) if axes else None
 
 
@@ -272,10 +290,13 @@ def _load(given: Any) -> Load:
         raise ConfigError("give either --concurrency or --request-rate: variants are compared at one kind of load")
     if given.request_rate is not None:
         return Load(
-            "request_rate", numbers("--request-rate", given.request_rate, least=0.001, whole=False), chosen=True
+            "request_rate",
+            numbers("--request-rate", given.request_rate, least=0.001, most=limits.ANALYZE_RATE_MAX, whole=False),
+            chosen=True,
         )
     if given.concurrency is not None:
-        return Load("concurrency", numbers("--concurrency", given.concurrency), chosen=True)
+        levels = numbers("--concurrency", given.concurrency, most=limits.BENCH_IN_FLIGHT_MAX)
+        return Load("concurrency", levels, chosen=True)
     name = "request-rate" if given.request_rate_search_enable else "concurrency"
     levels = powers(f"--run-config-search-*-{name}", *_range(given, name))
     return Load(name.replace("-", "_"), tuple(map(float, levels)))

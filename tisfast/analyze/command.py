@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, ranking
 from tisfast.analyze.arguments import Given, read
 from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.confirm import confirm
+from tisfast.analyze.ending import Ending, Interrupted, say
 from tisfast.analyze.explain import explained
+from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
 from tisfast.analyze.space import Point, check
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
+from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries
 from tisfast.analyze.variants import DEFAULT, canonical, configured
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.bench.prepared import prepared, stoppable
+from tisfast.bench.prepared import prepared
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
 from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
@@ -39,6 +40,8 @@ NOT_WHOLE: Final = 2
 NOTHING: Final = 3
 WRONG: Final = 99
 """The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
+RANK: Final = "# rank "
+"""How the configurations begin that are written."""
 SWITCH_SECONDS: Final = 0.0001
 """As tisfast bench's."""
 
@@ -50,32 +53,39 @@ def main(arguments: Sequence[str]) -> int:
         sys.setswitchinterval(SWITCH_SECONDS)
         return _analyze(given)
     except ConfigError as error:
-        print(f"Error: {error}\nTry 'tisfast analyze --help'.", file=sys.stderr)
+        say(f"Error: {error}\nTry 'tisfast analyze --help'.", error=True)
     except TisError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
     except KeyboardInterrupt:
-        print("error: it was interrupted, and nothing more was waited for", file=sys.stderr)
+        say("error: it was interrupted, and nothing more was waited for", error=True)
     return WRONG
 
 
 def _analyze(given: Given) -> int:
-    server = _server(given)
+    server, ending = _server(given), Ending()
     code, left = WRONG, ""
-    try:
-        _make(given.output)
-        if isinstance(server, OwnServer):
-            server.start()
-        code = _Analysis(given, server).run()
-    finally:
-        with stoppable(_say_closing, signal.SIGTERM):
-            left = server.close()
-        if left:
-            print(f"error: {left}", file=sys.stderr)
+    with ending.handled():
+        try:
+            code = _searched(given, server, ending)
+        finally:
+            with ending.section("The server is left as it was first; once more ends this at once.", bears=1):
+                left = server.close()
+            if left:
+                say(f"error: {left}", error=True)
     return WRONG if left else code
 
 
-def _say_closing(_: str) -> None:
-    print("The server is left as it was first; once more ends this at once.", file=sys.stderr, flush=True)
+def _searched(given: Given, server: Server, ending: Ending) -> int:
+    try:
+        with ending.section("", bears=0):
+            _make(given.output)
+            if isinstance(server, OwnServer):
+                ending.wait_for(server.start, server.abandon)
+            analysis = _Analysis(given, server, ending)
+    except (Interrupted, KeyboardInterrupt):
+        say("error: it was interrupted before anything was measured", error=True)
+        return NOT_WHOLE
+    return analysis.run()
 
 
 def _make(folder: Path) -> None:
@@ -85,6 +95,22 @@ def _make(folder: Path) -> None:
         raise Unavailable(
             f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
         ) from None
+
+
+def _forget(folder: Path, best: int) -> None:
+    """Configurations of a run before beyond this one's: they would stand beside it as if they were of it."""
+    for file in folder.glob("best/*/config.pbtxt"):
+        if not file.parent.name.isdecimal() or int(file.parent.name) <= best:
+            continue
+        try:
+            if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
+                continue  # somebody else's
+            file.unlink()
+            file.parent.rmdir()
+        except OSError as error:
+            raise Unavailable(
+                f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
+            ) from None
 
 
 def _connect(given: Given) -> Callable[[str, float], Client]:
@@ -102,11 +128,19 @@ def _server(given: Given) -> Server:
     return OwnServer(given.repository, asked.model, grpc=asked.address.grpc, flags=given.server_flags, log=log)
 
 
+def _files_of(given: Given) -> Mapping[str, Any]:
+    """What is known of the model's files: nothing of a server that runs already."""
+    if given.repository is None:
+        return {}
+    folder = given.repository / given.asked.model
+    return {"model repository": str(given.repository.resolve()), "files of the model": folder_fingerprint(folder)}
+
+
 class _Analysis:
     """One search, on a server that serves."""
 
-    def __init__(self, given: Given, server: Server) -> None:
-        self._given, self._server = given, server
+    def __init__(self, given: Given, server: Server, ending: Ending) -> None:
+        self._given, self._server, self._ending = given, server, ending
         self._model = self._looked_up()
         self._config = dict(self._model.config)
         if not self._config:
@@ -117,10 +151,10 @@ class _Analysis:
         self._space = given.space or given.automatic.space(self._config)
         check(self._space, self._config, given.asked.model)
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
-        self._known = len(self._checkpoint.trials)
+        self._known = len(self._rows())
         if isinstance(server, RunningServer):
-            server.try_load(self._config)
-        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
+            ending.wait_for(lambda: server.try_load(self._config), server.abandon)
+        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, self._told, ending)
         # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
         every_level = given.search == "brute" or THROUGHPUT not in dict(given.aims.objectives)
         self._tries = Tries(bench, given.load, given.aims, every_level)
@@ -129,18 +163,17 @@ class _Analysis:
 
     def run(self) -> int:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
-        print(f"*** {self._plan()} ***", flush=True)
+        say(f"*** {self._plan()} ***")
         whole = True
-        with stoppable(partial(print, flush=True), signal.SIGTERM) as stop:
-            self._tries.bench.stop = stop
-            try:
+        try:
+            with self._ending.section("Waiting for in-flight inferences to complete.", bears=1):
                 self._search()
-            except Interrupted:
-                whole, self._ended = False, "It was interrupted; this is what was measured until then."
-            except TisError as error:
-                whole, self._ended = False, f"It ended early: {error.message}"
-                print(f"error: {error}", file=sys.stderr)
-        ranked = self._ranked()
+        except (Interrupted, KeyboardInterrupt):
+            whole, self._ended = False, "It was interrupted; this is what was measured until then."
+        except TisError as error:
+            whole, self._ended = False, f"It ended early: {error.message}"
+            say(f"error: {error}", error=True)
+        ranked = self._ranked(self._given.confirm + 1)
         self._write(ranked)
         if not ranked:
             return NOTHING
@@ -169,8 +202,11 @@ class _Analysis:
             "machine": dict(machine()),
             "server": self._model.server,
             "kind of server": "its own" if given.repository is not None else str(given.asked.address),
+            "versions of the model": list(self._model.metadata.versions),
+            **_files_of(given),
             "server flags": list(given.server_flags),
-            "flags of bench": list(given.bench),
+            "flags of bench": dict(given.bench),
+            "input files": files_fingerprint(given.asked.data.files),
             "search space": {axis.name: list(axis.values) for axis in self._space.axes},
             "load": {given.load.mode: list(given.load.levels)},
             "search": given.search,
@@ -203,17 +239,7 @@ class _Analysis:
             for each in self._ranked()[: given.best]:
                 tries.sweep(each.trial.variant)
             tries.sweep(DEFAULT)
-        for number in range(1, given.confirm + 1):
-            self._confirm(number)
-
-    def _confirm(self, number: int) -> None:
-        """The best and the default once more, by turns: what a busy moment has made of one of them shows."""
-        ranked = self._ranked()
-        finalists = ranked[: self._given.best]
-        finalists += [each for each in ranked[self._given.best :] if each.trial.variant == DEFAULT]
-        for each in finalists[:: -1 if number % 2 else 1]:
-            if each.trial.measured <= number:
-                self._tries.bench.again(each.trial)
+        confirm(self._ranked, tries.bench.again, given.aims, best=given.best, times=given.confirm)
 
     def _score(self, point: Point) -> float:
         variant = self._space.variant(point)
@@ -227,22 +253,27 @@ class _Analysis:
             + ("" if trial.stable else ", not stable")
             + (f", mean of {trial.measured} measurements" if trial.rounds else "")
         )
-        print(f"  {trial.variant.text}, {trial.load}: {text}", flush=True)
+        say(f"  {trial.variant.text}, {trial.load}: {text}")
 
     # ---- the result
 
-    def _ranked(self) -> list[Ranked]:
-        return ranking(self._checkpoint.trials.values(), self._given.aims, Simplicity(self._space))
+    def _rows(self) -> list[Trial]:
+        """Of this search; an earlier one whose checkpoint it extends may have had others."""
+        found = self._checkpoint.trials.values()
+        return [each for each in found if self._space.has(each.variant) and self._given.load.has(each.mode, each.level)]
+
+    def _ranked(self, needed: int = 1) -> list[Ranked]:
+        return ranking(self._rows(), self._given.aims, Simplicity(self._space), needed)
 
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
-        given, trials, folder = self._given, list(self._checkpoint.trials.values()), self._given.output
-        said = explained(ranked, trials, given.aims, self._config)
-        print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
+        given, trials, folder = self._given, self._rows(), self._given.output
+        said = explained(ranked, trials, given.aims, self._config, given.confirm + 1)
+        say(f"\n{self._ended}\n\n{table(ranked).rstrip()}")
         for line in failures(trials):
-            print(f"failed: {line}")
+            say(f"failed: {line}")
         if given.explain:
-            print("\n" + "\n".join(said))
+            say("\n" + "\n".join(said))
         failed: list[TisError] = []
         for path, text in self._files(ranked, said, trials):
             try:
@@ -250,11 +281,15 @@ class _Analysis:
                 write_text(path, text)
             except TisError as error:
                 failed.append(error)
+        try:
+            _forget(folder, min(given.best, len(ranked)))
+        except TisError as error:
+            failed.append(error)
         if failed:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            print(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
+            say(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
         given, folder = self._given, self._given.output
@@ -268,7 +303,7 @@ class _Analysis:
     def _config_file(self, place: int, ranked: Ranked) -> str:
         trial = ranked.trial
         what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
-        head = f"# rank {place} of tisfast analyze: {what}\n"
+        head = f"{RANK}{place} of tisfast analyze: {what}\n"
         return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tisfast.analyze.aims import Ranked
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, configured, in_force
 
 HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "")
 
@@ -70,8 +70,8 @@ def csv_text(model: str, batch_size: int, config: Mapping[str, Any], ranked: Seq
     )
     for each in ranked:
         trial = each.trial
-        counts = trial.variant.value(INSTANCES) or in_force(INSTANCES, config)
-        size = trial.variant.value(MAX_BATCH)
+        made = configured(trial.variant, config)
+        counts = in_force(INSTANCES, made)
         level = f"{trial.level:g}"
         rows.writerow(
             [
@@ -80,7 +80,7 @@ def csv_text(model: str, batch_size: int, config: Mapping[str, Any], ranked: Seq
                 level if trial.mode == "concurrency" else "",
                 level if trial.mode != "concurrency" else "",
             ]
-            + [trial.variant.text, counts, in_force(MAX_BATCH, config) if size is None else size]
+            + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, made)]
             + ["No" if each.broken else "Yes", f"{trial.throughput:.6g}", f"{trial.latency_ms.get('p99', 0):.6g}"]
             + ["" if trial.memory_mb is None else f"{trial.memory_mb:.6g}"]
         )

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from tisfast.analyze.aims import Aims, best_level
 from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.ending import Ending, Interrupted
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.trials import Trial, joined, trial_of
 from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, configured, in_force
 from tisfast.bench.asked import Asked
-from tisfast.bench.measure import Stop
 from tisfast.bench.prepared import prepared
 from tisfast.bench.results import Run
 from tisfast.bench.session import look_up
@@ -25,10 +25,6 @@ GAINED: Final = 1.05
 FLAT_LEVELS: Final = 2
 """So many of them, and levels that the user has not chosen end."""
 ASK_SECONDS: Final = 30.0
-
-
-class Interrupted(Exception):
-    """Somebody wants the end: what was measured is the result."""
 
 
 @dataclass
@@ -44,7 +40,7 @@ class Bench:
     config: Mapping[str, Any]
     checkpoint: Checkpoint
     on_trial: Callable[[Trial], None] = lambda _: None
-    stop: Stop = field(default_factory=Stop)
+    ending: Ending = field(default_factory=Ending)
     loaded: Variant | None = DEFAULT  # what the server has; None: that is not known
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
@@ -53,9 +49,9 @@ class Bench:
         found = self.checkpoint.trials.get(wanted.key)
         return found if found is not None else self._kept(self._now(wanted))
 
-    def again(self, trial: Trial) -> None:
+    def again(self, trial: Trial, turn: int) -> None:
         """Measure a row once more, into its means."""
-        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level))))
+        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level)), turn))
         self.checkpoint.save()
 
     def _kept(self, found: Trial) -> Trial:
@@ -64,7 +60,7 @@ class Bench:
         return found
 
     def _now(self, wanted: Trial) -> Trial:
-        if self.stop.requested:
+        if self.ending.stop.requested:
             raise Interrupted
         try:
             self._have(wanted.variant)
@@ -72,19 +68,21 @@ class Bench:
         except TisError as error:
             found = replace(wanted, failure=error.message)
             self.loaded = None
-        if found.failure and (ended := self.server.mend()):
+        if found.failure and (ended := self.ending.wait_for(self.server.mend, self.server.abandon)):
             found = replace(found, failure=f"{ended}: {found.failure}")
             self.loaded = None
         return found
 
     def _have(self, variant: Variant) -> None:
         if variant != self.loaded:
-            self.server.load(configured(variant, self.config))
+            config = configured(variant, self.config)
+            self.loaded = None
+            self.ending.wait_for(lambda: self.server.load(config), self.server.abandon)
             self.loaded = variant
 
     def _measured(self, wanted: Trial) -> Trial:
         run = self.run(wanted.mode, wanted.level)
-        if self.stop.requested:
+        if self.ending.stop.requested:
             raise Interrupted
         return trial_of(wanted.variant, run.levels[0], self.asked.batch_size, self.server.memory())
 
@@ -100,9 +98,9 @@ class Bench:
         with self.connect(str(address), ASK_SECONDS) as client:
             model = look_up(client, asked)
             with prepared(client, asked, model) as session:
-                session.stop = self.stop
+                session.stop = self.ending.stop
                 session.probe()
-                if self.stop.requested:
+                if self.ending.stop.requested:
                     raise Interrupted
                 return session.run()
 
