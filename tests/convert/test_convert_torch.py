@@ -82,6 +82,32 @@ def test_a_program_of_one_shape_is_served_in_that_shape(tmp_path):
     found = converted(tmp_path / "fixed.pt2", **SHORT, allow_pickled=True, precisions=["fp32"])
     assert statuses(found) == {} and found.max_batch_size == 0
     assert found.signature.inputs == (Tensor("x", "FP32", (3, 8)),)
+    assert any("takes exactly 3 rows in a request" in each and "Dim('batch')" in each for each in found.notes)
+    samples = {"x": np.concatenate([X, X])}
+    with pytest.raises(BadRequest, match=r"'x' is shaped \[6, 8\], and the program was exported for \[3, 8\]"):
+        converted(tmp_path / "fixed.pt2", **{**SHORT, "samples": samples}, allow_pickled=True)
+
+
+def test_torchscript_of_code_is_made_in_openvino_too(tmp_path):
+    """Its softmax has no types, of which OpenVINO's reader makes a graph that no device runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        torch.jit.script(made.Scores()).save(tmp_path / "scores.pt")
+    found = converted(tmp_path / "scores.pt", **SHORT, targets=["openvino"], allow_pickled=True)
+    assert statuses(found) == {} and found.signature.batches and len(found.tries) == 2
+
+
+def test_a_checkpoint_is_no_torchscript(tmp_path):
+    torch.save(made.Network().state_dict(), tmp_path / "state.pt")
+    torch.save(made.Network(), tmp_path / "whole.pt")
+    torch.save(made.Network().state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    for file, said in [
+        ("state.pt", "is a checkpoint of torch.save, and no TorchScript: give the module itself, as FILE.py:FACTORY"),
+        ("whole.pt", "is a checkpoint of torch.save, and no TorchScript"),
+        ("old.pt", "a checkpoint of an older torch.save, or damaged; give the module itself"),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            converted(tmp_path / file, **SHORT, allow_pickled=True)
 
 
 def test_outputs_of_a_dictionary_have_its_names():

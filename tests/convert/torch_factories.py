@@ -26,6 +26,11 @@ class Branch(torch.nn.Module):
         return x - 1
 
 
+class Scores(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+
 class Pair(torch.nn.Module):
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"total": a + b, "first": a[:, 0]}

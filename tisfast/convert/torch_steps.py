@@ -9,6 +9,8 @@ import os
 import pickle
 import shutil
 import sys
+import traceback
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +22,7 @@ from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import FEEDS, Array, answer, given_samples
 from tisfast.convert.samples import load_cases
 from tisfast.convert.signature import Signature
+from tisfast.convert.steps import shortened
 from tisfast.convert.traced_signature import FEW, resized, signature_of
 from tisfast.errors import BadRequest
 
@@ -36,7 +39,9 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         )
     program, names = opened(torch, request)
     run = _runner(torch, program, names)
-    return answer(request, folder, signature_of(samples, run, names), samples, run)
+    fixed = _fixed_rows(program, samples) if request["kind"] == "pt2" else ""
+    told = answer(request, folder, signature_of(samples, run, names), samples, run)
+    return {**told, "notes": [*told["notes"], *([fixed] if fixed else [])]}
 
 
 def copy(request: Mapping[str, Any], _: Path) -> None:
@@ -46,11 +51,11 @@ def copy(request: Mapping[str, Any], _: Path) -> None:
 
 def trace(request: Mapping[str, Any], _: Path) -> None:
     """TorchScript of what the module does for a sample."""
-    torch, module, (args, named_ones) = _prepared(request)
-    given = {"example_kwarg_inputs": _all(args, named_ones, request)} if named_ones else {"example_inputs": args}
+    torch, module, given = _prepared(request)
+    argument = "example_kwarg_inputs" if given.named else "example_inputs"
     with torch.no_grad():
         # What it answers to other samples is compared later on.
-        traced = torch.jit.trace(module, **given, strict=False, check_trace=False)
+        traced = torch.jit.trace(module, **{argument: _inputs(given, request)}, strict=False, check_trace=False)
     traced.save(request["target"])
 
 
@@ -71,34 +76,26 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
     torch, program, given = _prepared(request)
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
-    signature = Signature.read(request["signature"])
-    names: dict[str, Any] = {
-        "input_names": [each.name for each in signature.inputs],
-        "output_names": [each.name for each in signature.outputs],
-    }
-    if request["kind"] == "torchscript":  # which the newer exporter does not take
-        axes = {each: {0: BATCH} for each in (*names["input_names"], *names["output_names"])}
-        with torch.no_grad():
-            torch.onnx.export(
-                program, given.args, str(target), kwargs=given.named or None, dynamo=False,
-                dynamic_axes=axes if signature.batches else None, **names,
-            )  # fmt: skip
+    if request["kind"] == "torchscript":
+        _onnx_of_script(torch, program, given, request, target)
     else:
         made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
-        torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **names)
+        torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **_names(request))
     if half:
         write_fp16(target, Path(request["target"]))
 
 
-def to_openvino(request: Mapping[str, Any], _: Path) -> None:
-    """An IR, by OpenVINO's own reader of programs."""
-    _torch, program, (args, named_ones) = _prepared(request)
+def to_openvino(request: Mapping[str, Any], folder: Path) -> None:
+    """An IR, by OpenVINO's own reader of programs; of TorchScript that it does not read, by way of ONNX."""
+    torch, program, given = _prepared(request)
     signature = Signature.read(request["signature"])
     ov = openvino()
     if request["kind"] == "pt2":
         model = ov.convert_model(program)
+    elif request["kind"] == "torchscript":
+        model = _openvino_of_script(ov, torch, program, given, request, folder)
     else:
-        model = ov.convert_model(program, example_input=_all(args, named_ones, request) if named_ones else args)
+        model = ov.convert_model(program, example_input=_inputs(given, request))
     for tensors, ports in ((signature.inputs, model.inputs), (signature.outputs, model.outputs)):
         for tensor, port in zip(tensors, ports, strict=True):
             port.get_tensor().set_names({tensor.name})
@@ -109,11 +106,61 @@ def to_openvino(request: Mapping[str, Any], _: Path) -> None:
 # ---- parts
 
 
+def _names(request: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Of tensors, for exporters to ONNX."""
+    signature = Signature.read(request["signature"])
+    return {
+        "input_names": [each.name for each in signature.inputs],
+        "output_names": [each.name for each in signature.outputs],
+    }
+
+
+def _onnx_of_script(torch: Any, program: Any, given: Example, request: Mapping[str, Any], target: Path) -> None:
+    """By the older exporter: the newer one takes no TorchScript."""
+    names, batches = _names(request), Signature.read(request["signature"]).batches
+    axes = {each: {0: BATCH} for each in (*names["input_names"], *names["output_names"])} if batches else None
+    with torch.no_grad():
+        torch.onnx.export(
+            program, given.args, str(target), kwargs=given.named or None, dynamo=False, dynamic_axes=axes, **names
+        )
+
+
+def _openvino_of_script(
+    ov: Any, torch: Any, program: Any, given: Example, request: Mapping[str, Any], folder: Path
+) -> Any:
+    """A model of OpenVINO's.
+
+    TorchScript of a module's code says no types.  OpenVINO's reader refuses some such programs, of others it makes
+    graphs that no device runs; the exporter to ONNX finds the types by the example.
+    """
+    try:
+        model = ov.convert_model(program, example_input=_inputs(given, request))
+        if not any(each.get_element_type().is_dynamic() for node in model.get_ops() for each in node.outputs()):
+            return model
+        why = "it finds no types in the program"
+    except Exception as error:  # of many kinds
+        traceback.print_exc()
+        why = shortened(f"{type(error).__name__}: {error}")
+    graph = folder / "program.onnx"
+    try:
+        _onnx_of_script(torch, program, given, request, graph)
+        return ov.convert_model(str(graph))
+    except Exception as error:
+        raise RuntimeError(
+            f"OpenVINO does not read this TorchScript ({why}), nor by way of ONNX ({type(error).__name__}: {error}); "
+            "give the module itself, as FILE.py:FACTORY, or a trace of it (torch.jit.trace)"
+        ) from error
+
+
 def opened(torch: Any, request: Mapping[str, Any]) -> tuple[Any, list[str]]:
     """The program, and the names of its inputs.  Raises BadRequest."""
     kind, source = request["kind"], request["source"]
     if kind == "torchscript":
-        program = torch.jit.load(source, map_location="cpu").eval()
+        try:
+            program = torch.jit.load(source, map_location="cpu").eval()
+        except RuntimeError as error:
+            _check_script(Path(source), error)
+            raise
         return program, [each.name for each in program.forward.schema.arguments[1:]]
     if kind == "pt2":
         program = torch.export.load(source)
@@ -122,6 +169,45 @@ def opened(torch: Any, request: Mapping[str, Any]) -> tuple[Any, list[str]]:
     parameters = inspect.signature(module.forward).parameters.values()
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return module.eval(), [each.name for each in parameters if each.kind in places]
+
+
+def _fixed_rows(program: Any, samples: Sequence[Mapping[str, Array]]) -> str:
+    """Of a program whose first dimensions are fixed: what is to be known, one sentence; "" of others.
+
+    Raises BadRequest for samples of shapes that it does not take.
+    """
+    nodes = {node.name: node for node in program.graph.nodes}
+    values = {name: nodes[name].meta["val"] for name in program.graph_signature.user_inputs if name in nodes}
+    shapes = {name: [dim if isinstance(dim, int) else -1 for dim in each.shape] for name, each in values.items()}
+    rows = {shape[0] for shape in shapes.values() if shape} - {-1}
+    hint = f"export it with dynamic_shapes={{'{next(iter(shapes), '')}': {{0: torch.export.Dim('batch')}}}}"
+    for sample in samples:
+        for name, wanted in shapes.items():
+            given = list(sample[name].shape) if name in sample else wanted
+            if len(given) != len(wanted) or any(dim not in (-1, size) for dim, size in zip(wanted, given, strict=True)):
+                more = f"; for rows of any number {hint}" if rows else ""
+                raise BadRequest(
+                    f"the samples' '{name}' is shaped {given}, and the program was exported for {wanted} and takes "
+                    f"nothing else{more}"
+                )
+    if len(rows) != 1:
+        return ""
+    return f"the program takes exactly {rows.pop()} rows in a request, so there are no batches; for any number {hint}"
+
+
+def _check_script(path: Path, error: Exception) -> None:
+    """Raises BadRequest for a file that is no TorchScript at all, which torch says less well."""
+    module = "give the module itself, as FILE.py:FACTORY, which loads it"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = {name.partition("/")[2] for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        raise BadRequest(
+            f"{path} is no TorchScript: that is an archive, and this is none, but a checkpoint of an older torch.save, "
+            f"or damaged; {module}"
+        ) from error
+    if "data.pkl" in files and "constants.pkl" not in files:
+        raise BadRequest(f"{path} is a checkpoint of torch.save, and no TorchScript: {module}") from error
 
 
 def _module(torch: Any, request: Mapping[str, Any]) -> Any:
@@ -173,10 +259,12 @@ def _example(given: Mapping[str, Any], names: Sequence[str]) -> Example:
     return Example(tuple(given[name] for name in front), {name: given[name] for name in given if name not in front})
 
 
-def _all(args: Sequence[Any], named_ones: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Every input by name."""
+def _inputs(given: Example, request: Mapping[str, Any]) -> Any:
+    """As exporters that take one thing want them: by position, or where one is left out all by name."""
+    if not given.named:
+        return given.args
     names = [each.name for each in Signature.read(request["signature"]).inputs]
-    return {**dict(zip(names, args, strict=False)), **named_ones}
+    return {**dict(zip(names, given.args, strict=False)), **given.named}
 
 
 def _prepared(request: Mapping[str, Any]) -> tuple[Any, Any, Example]:
