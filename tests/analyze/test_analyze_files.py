@@ -15,6 +15,7 @@ from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
 from tisfast.bench.flags import parser as bench_parser
@@ -66,13 +67,11 @@ def test_a_whole_command_line():
     ("flags", "told"),
     [
         (["--model-repository", "models"], "-m: the model must be given"),
-        (["-m", "a,b", *OWN[2:]], "-m a,b: one model is searched at a time; run it for each"),
         (["-m", "m"], "give either --model-repository"),
         ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
         (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
         ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
-        ([*OWN, "--mix", "x"], "--mix of tisfast bench has no place here: one model is searched at a time"),
         ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
@@ -138,7 +137,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 def test_words_stand_on_figures():
-    said = "\n".join(explained(ranked(), ROWS, Aims(), CONFIG))
+    said = "\n".join(explained(ranked(), ROWS, Aims(), 1))
     assert "Best: instances 4, at concurrency 8: 380 inferences/s, p99 20 ms" in said
     assert "3.8 times the throughput" in said
     assert "90 % of its 1 ms in the server waiting in the queue and 100 µs computing; now it is 49 % of 205 µs" in said
@@ -157,27 +156,27 @@ def test_a_row_that_is_measured_again_has_means():
     failed = joined(once, trial({}, 4, 0, failure="it broke"))
     assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", ())
     better = joined(trial({"instances": 2}, 4, 125), trial({"instances": 2}, 4, 140))
-    said = "\n".join(explained(ranked([twice, better]), [], Aims(), CONFIG))
+    said = "\n".join(explained(ranked([twice, better]), [], Aims(), 1))
     assert "125 to 140/s against 100 to 130/s: the throughputs overlap, so that difference may be chance" in said
 
 
 def test_words_of_batches_and_of_what_did_not_help():
     single = trial({}, 8, 100, served=served(infer=1000))
     many = trial({"max_batch_size": 8}, 8, 500, served=served(infer=1600, inferences=800))
-    said = "\n".join(explained(ranked([single, many]), [], Aims(), CONFIG))
+    said = "\n".join(explained(ranked([single, many]), [], Aims(), 1))
     assert "Batches grew from 1 to 8 samples (100 % of 8): a sample costs an instance 200 µs instead of 1 ms" in said
     crowded = trial({"instances": 4}, 8, 99, served=served(infer=4000))
-    said = "\n".join(explained(ranked([single, crowded]), [], Aims(), CONFIG))
+    said = "\n".join(explained(ranked([single, crowded]), [], Aims(), 1))
     assert "It is the default: no variant is better by more than 3 %" in said
     assert "Executions take 4 times as long with the most" in said
-    assert explained([], [], Aims(), CONFIG) == ["No variant could be measured, so nothing can be said of them."]
+    assert explained([], [], Aims(), 1) == ["No variant could be measured, so nothing can be said of them."]
 
 
 def test_the_table_and_the_csv():
     text = table(ranked())
     assert text.splitlines()[1].split()[:4] == ["1", "instances", "4", "concurrency"]
     assert "not stable" in text
-    rows = list(csv.DictReader(io.StringIO(csv_text("m", 1, CONFIG, ranked()))))
+    rows = list(csv.DictReader(io.StringIO(csv_text(1, Subject({"m": CONFIG}), ranked()))))
     assert [row["Instance Group"] for row in rows] == ["4", "2", "1"]
     assert {row["Max Batch Size"] for row in rows} == {"8"}
 

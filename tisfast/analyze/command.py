@@ -11,21 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, ranking
-from tisfast.analyze.arguments import Given, read
+from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, plain, ranking
+from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
-from tisfast.analyze.space import Point, check
+from tisfast.analyze.space import Point
+from tisfast.analyze.subject import Subject, same_tensors
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
-from tisfast.analyze.variants import DEFAULT, canonical, configured
+from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries, asked_of, session_of
+from tisfast.analyze.variants import DEFAULT, INSTANCES, canonical
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.bench.prepared import prepared, stoppable
+from tisfast.bench.prepared import stoppable
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
 from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
@@ -46,9 +47,14 @@ SWITCH_SECONDS: Final = 0.0001
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     try:
-        given = read(arguments)
+        searches = read_all(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
-        return _analyze(given)
+        worst = FINE
+        for given in searches:
+            worst = max(worst, _analyze(given))
+            if worst == NOT_WHOLE:
+                break  # Ctrl-C is for all of them
+        return worst
     except ConfigError as error:
         print(f"Error: {error}\nTry 'tisfast analyze --help'.", file=sys.stderr)
     except TisError as error:
@@ -97,9 +103,9 @@ def _connect(given: Given) -> Callable[[str, float], Client]:
 def _server(given: Given) -> Server:
     asked = given.asked
     if given.repository is None:
-        return RunningServer(asked.address, asked.model, _connect(given))
+        return RunningServer(asked.address, given.models, _connect(given))
     log = (given.output / "server.log").absolute()
-    return OwnServer(given.repository, asked.model, grpc=asked.address.grpc, flags=given.server_flags, log=log)
+    return OwnServer(given.repository, given.models, grpc=asked.address.grpc, flags=given.server_flags, log=log)
 
 
 class _Analysis:
@@ -107,22 +113,24 @@ class _Analysis:
 
     def __init__(self, given: Given, server: Server) -> None:
         self._given, self._server = given, server
-        self._model = self._looked_up()
-        self._config = dict(self._model.config)
-        if not self._config:
+        self._models = self._looked_up()
+        unknown = next((name for name, model in self._models.items() if not model.config), None)
+        if unknown is not None:
             raise BadRequest(
-                f"the server does not tell the configuration of model '{given.asked.model}', so no variant of it can "
+                f"the server does not tell the configuration of model '{unknown}', so no variant of it can "
                 "be made; it is an extension of Triton's that tisfast and Triton have"
             )
-        self._space = given.space or given.automatic.space(self._config)
-        check(self._space, self._config, given.asked.model)
+        configs = {name: dict(model.config) for name, model in self._models.items()}
+        self._subject = Subject(configs, given.formats)
+        self._space = self._subject.space(given.space, given.automatic)
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
         self._known = len(self._checkpoint.trials)
         if isinstance(server, RunningServer):
-            server.try_load(self._config)
-        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
+            server.try_load()
+        bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, on_trial=self._told)
+        bench.loaded = {name: canonical(config) for name, config in configs.items()}
         # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
-        every_level = given.search == "brute" or THROUGHPUT not in dict(given.aims.objectives)
+        every_level = given.search == "brute" or THROUGHPUT not in {plain(name) for name, _ in given.aims.objectives}
         self._tries = Tries(bench, given.load, given.aims, every_level)
         self._base: Trial | None = None
         self._ended = "All of the search was done."
@@ -150,24 +158,26 @@ class _Analysis:
 
     # ---- before
 
-    def _looked_up(self) -> Model:
-        """Also whether the model answers what would be sent: one request."""
-        asked = self._given.asked
-        with _connect(self._given)(str(self._server.address()), ASK_SECONDS) as client:
-            model = look_up(client, asked)
-            there = replace(asked, address=self._server.address())
-            with prepared(client, there, model) as session:
-                session.probe()
-        return model
+    def _looked_up(self) -> Mapping[str, Model]:
+        """Also whether the models answer what would be sent: one request of each."""
+        given, address = self._given, self._server.address()
+        with _connect(given)(str(address), ASK_SECONDS) as client:
+            found = {name: look_up(client, replace(given.asked, model=name)) for name in given.models}
+            if given.formats:
+                same_tensors({name: model.metadata for name, model in found.items()})
+            for name in given.models[: 1 if given.asked.mix else None]:
+                with session_of(client, asked_of(given.asked, address, [name])) as session:
+                    session.probe()
+        return found
 
     def _setup(self) -> Mapping[str, Any]:
         """What rows are measured with: others are not comparable."""
         given = self._given
         return {
             "model": given.asked.model,
-            "default configuration": canonical(self._config),
+            "default configuration": canonical(self._subject.configs),
             "machine": dict(machine()),
-            "server": self._model.server,
+            "server": next(iter(self._models.values())).server,
             "kind of server": "its own" if given.repository is not None else str(given.asked.address),
             "server flags": list(given.server_flags),
             "flags of bench": list(given.bench),
@@ -192,7 +202,7 @@ class _Analysis:
         given, tries, space = self._given, self._tries, self._space
         self._base = best_level(tries.rows(DEFAULT), given.aims, None)
         self._base = self._base and best_level(tries.rows(DEFAULT), given.aims, self._base)
-        start = space.start(self._config)
+        start = space.start(self._subject.in_force)
         if given.search == "brute":
             brute(space, self._score)
         elif given.search == "quick":
@@ -237,7 +247,8 @@ class _Analysis:
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, list(self._checkpoint.trials.values()), self._given.output
-        said = explained(ranked, trials, given.aims, self._config)
+        instances = None if self._subject.several else self._subject.in_force(INSTANCES)
+        said = explained(ranked, trials, given.aims, instances)
         print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
         for line in failures(trials):
             print(f"failed: {line}")
@@ -254,31 +265,31 @@ class _Analysis:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            print(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
+            print(f"\nWritten to {folder}: report.html, results.csv, configurations in best/1 to best/{best}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
         given, folder = self._given, self._given.output
         name = given.asked.model
         result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
         yield folder / "report.html", page(result)
-        yield folder / "results.csv", csv_text(name, given.asked.batch_size, self._config, ranked)
+        yield folder / "results.csv", csv_text(given.asked.batch_size, self._subject, ranked)
         for place, each in enumerate(ranked[: given.best], 1):
-            yield folder / "best" / str(place) / "config.pbtxt", self._config_file(place, each)
-
-    def _config_file(self, place: int, ranked: Ranked) -> str:
-        trial = ranked.trial
-        what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
-        head = f"# rank {place} of tisfast analyze: {what}\n"
-        return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
+            trial, best = each.trial, folder / "best" / str(place)
+            what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
+            for model, config in self._subject.configured(trial.variant).items():
+                inner = best / model if self._subject.several else best
+                text = config_text(model, config)
+                yield inner / "config.pbtxt", f"# rank {place} of tisfast analyze: {what}\n{text}"
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
         """Lines of config.pbtxt that the best variant takes away and adds."""
-        if not ranked:
-            return []
-        name, best = self._given.asked.model, configured(ranked[0].trial.variant, self._config)
-        before, after = (config_text(name, each).splitlines() for each in (self._config, best))
-        lines = difflib.unified_diff(before, after, n=1, lineterm="")
-        return [each for each in lines if not each.startswith(("---", "+++"))]
+        found: list[str] = []
+        for name, config in self._subject.configured(ranked[0].trial.variant).items() if ranked else ():
+            before, after = (config_text(name, each).splitlines() for each in (self._subject.configs[name], config))
+            lines = difflib.unified_diff(before, after, n=1, lineterm="")
+            changed = [each for each in lines if not each.startswith(("---", "+++"))]
+            found += [f"{name}:", *changed] if changed and len(self._models) > 1 else changed
+        return found
 
     def _about(self) -> Mapping[str, str]:
         setup = self._setup()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tisfast import limits
 from tisfast.analyze.aims import Aims, Ranked
-from tisfast.analyze.trials import Served, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, in_force
+from tisfast.analyze.trials import Served, Share, Trial
+from tisfast.analyze.variants import DEFAULT, INSTANCES, Value
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -16,8 +16,8 @@ NOTED: Final = 1.1
 """Figures that differ by less are called alike."""
 
 
-def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, config: Mapping[str, Any]) -> list[str]:
-    """Sentences; each one stands on figures that it names.  config: the default one."""
+def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None) -> list[str]:
+    """Sentences; each one stands on figures that it names.  instances: the default's, where they can be told."""
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
@@ -27,11 +27,12 @@ def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, con
         said.append(f"It does not keep every bound: {'; '.join(ranked[0].broken)}. No variant does.")
     if default is not None and default is not winner:
         said += _against(winner, default)
+        said += _of_models(winner, default)
     elif default is winner:
         said += _nothing_better(ranked, aims)
     if default is not None:
         said += _sure(winner, default)
-    said += _of_instances(ranked, in_force(INSTANCES, config))
+    said += _of_instances(ranked, instances)
     said += _client(winner, default)
     failed = {each.variant.text: each for each in trials if each.failure}
     said += [f"{name} is out: {trial.failure}." for name, trial in list(failed.items())[: limits.ANALYZE_NAMED_MAX]]
@@ -78,6 +79,25 @@ def _against(winner: Trial, default: Trial) -> Iterator[str]:
             f"With {instances} instances an execution takes {_us(new.compute_infer_us)} instead of "
             f"{_us(old.compute_infer_us)}: the instances hinder each other, or more load is under way."
         )
+
+
+def _of_models(winner: Trial, default: Trial) -> Iterator[str]:
+    """Each of several that are served together."""
+    for name, new in list(winner.models.items())[: limits.ANALYZE_NAMED_MAX]:
+        old = default.models.get(name)
+        if old is None:
+            continue
+        text = (
+            f"Of {name}: {old.throughput:.4g} inferences/s became {new.throughput:.4g}, and p99 {_ms(old, 'p99')} "
+            f"became {_ms(new, 'p99')}"
+        )
+        if old.served is not None and new.served is not None:
+            text += (
+                f"; the share of the queue went from {_percent(old.served.queue_share)} to "
+                f"{_percent(new.served.queue_share)}, computing from {_us(old.served.compute_us)} to "
+                f"{_us(new.served.compute_us)}, batches from {old.served.batch:.3g} to {new.served.batch:.3g} samples"
+            )
+        yield f"{text}."
 
 
 def _sure(winner: Trial, default: Trial) -> Iterator[str]:
@@ -160,5 +180,5 @@ def _us(value: float) -> str:
     return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
 
 
-def _ms(trial: Trial, name: str) -> str:
+def _ms(trial: Trial | Share, name: str) -> str:
     return f"{trial.latency_ms[name]:.3g} ms" if name in trial.latency_ms else "unknown"

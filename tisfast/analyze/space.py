@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, Value, Variant, in_force
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, Value, Variant
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
@@ -67,9 +67,12 @@ class Space:
         """All, in order."""
         return itertools.product(*(range(len(axis.values)) for axis in self.axes))
 
-    def start(self, config: Mapping[str, Any]) -> Point:
-        """The place that is the default configuration, or the nearest to it that is told: else each first value."""
-        found = [in_force(axis.name, config) for axis in self.axes]
+    def start(self, known: Callable[[str], Value | None]) -> Point:
+        """The place that is the default configuration, or the nearest to it that is told: else each first value.
+
+        known: of a setting, what the default has.
+        """
+        found = [known(axis.name) for axis in self.axes]
         return tuple(
             axis.values.index(value) if value is not None and value in axis.values else 0
             for axis, value in zip(self.axes, found, strict=True)

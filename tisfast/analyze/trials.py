@@ -43,13 +43,23 @@ class Served:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What one of several models did in the same time."""
+
+    throughput: float
+    latency_ms: Mapping[str, float]
+    supported: bool
+    served: Served | None
+
+
+@dataclass(frozen=True)
 class Trial:
     """One row.
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
     LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
     limited: why the client was the limit, or ""; rounds: the throughput of each measurement, where there were several:
-    the figures are their means.
+    the figures are their means; models: of several that were served together, what each of them did.
     """
 
     variant: Variant
@@ -67,6 +77,7 @@ class Trial:
     served: Served | None = None
     memory_mb: float | None = None
     rounds: tuple[float, ...] = ()
+    models: Mapping[str, Share] = field(default_factory=dict)
 
     @property
     def measured(self) -> int:
@@ -86,8 +97,7 @@ class Trial:
 
 def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int | None) -> Trial:
     """From what bench has measured."""
-    found = level.response
-    latency = {"avg": found.mean / 1e6, **{f"p{each}": found.quantile(each / 100) / 1e6 for each in PERCENTILES}}
+    whole = _share(level, batch_size)
     failure = ""
     if level.errors.count:
         (status, text), _ = max(level.errors.by_text.items(), key=lambda each: each[1])
@@ -101,17 +111,24 @@ def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int 
         level.level.mode,
         level.level.value,
         failure,
-        throughput(level, batch_size),
-        latency if found.count else {},
-        supported(found, 99),
+        whole.throughput,
+        whole.latency_ms,
+        whole.supported,
         level.completed,
         level.errors.count,
         level.stable,
         level.reason,
         level.client.limited,
-        _served(level),
+        whole.served,
         None if memory is None else memory / 1e6,
+        models={name: _share(each, batch_size) for name, each in level.models.items()},
     )
+
+
+def _share(level: Measurement, batch_size: int) -> Share:
+    found = level.response
+    latency = {"avg": found.mean / 1e6, **{f"p{each}": found.quantile(each / 100) / 1e6 for each in PERCENTILES}}
+    return Share(throughput(level, batch_size), latency if found.count else {}, supported(found, 99), _served(level))
 
 
 def _served(level: Measurement) -> Served | None:
@@ -137,10 +154,8 @@ def joined(trial: Trial, new: Trial) -> Trial:
         return replace(trial, failure=f"when it was measured again, {new.failure}")
     count = trial.measured
     rounds = (*(trial.rounds or (trial.throughput,)), new.throughput)
-    latency = {
-        name: (count * value + new.latency_ms.get(name, value)) / (count + 1)
-        for name, value in trial.latency_ms.items()
-    }
+    latency = _means(trial.latency_ms, new.latency_ms, count)
+    models = {name: _joined_share(each, new.models.get(name, each), count) for name, each in trial.models.items()}
     memory = None if trial.memory_mb is None or new.memory_mb is None else max(trial.memory_mb, new.memory_mb)
     return replace(
         trial,
@@ -153,6 +168,21 @@ def joined(trial: Trial, new: Trial) -> Trial:
         limited=trial.limited or new.limited,
         memory_mb=memory,
         rounds=rounds,
+        models=models,
+    )
+
+
+def _means(known: Mapping[str, float], new: Mapping[str, float], count: int) -> dict[str, float]:
+    """known: of so many measurements."""
+    return {name: (count * value + new.get(name, value)) / (count + 1) for name, value in known.items()}
+
+
+def _joined_share(known: Share, new: Share, count: int) -> Share:
+    return replace(
+        known,
+        throughput=(count * known.throughput + new.throughput) / (count + 1),
+        latency_ms=_means(known.latency_ms, new.latency_ms, count),
+        supported=known.supported and new.supported,
     )
 
 
@@ -165,5 +195,12 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     """The same again.  TypeError, KeyError, ValueError or AttributeError where it is none."""
     fields = dict(value)
     variant = Variant(tuple(fields.pop("variant").items()))
-    served, rounds = fields.pop("served"), tuple(fields.pop("rounds"))
-    return Trial(variant, served=None if served is None else Served(**served), rounds=rounds, **fields)
+    served, rounds = _served_of(fields.pop("served")), tuple(fields.pop("rounds"))
+    models = {
+        name: Share(**{**each, "served": _served_of(each["served"])}) for name, each in fields.pop("models").items()
+    }
+    return Trial(variant, served=served, rounds=rounds, models=models, **fields)
+
+
+def _served_of(value: Mapping[str, Any] | None) -> Served | None:
+    return None if value is None else Served(**value)
