@@ -749,6 +749,8 @@ ANALYZE_STARTS_MAX: Final = 10
 """Starts of a server of its own, behind the first: a variant may end it."""
 ANALYZE_CONFIRM_MAX: Final = 100
 """Times that the best variants are measured again."""
+ANALYZE_CONFIRM_WAVES_MAX: Final = 10
+"""Times as many turns as the best variants need if they stay the best: those that take their place need theirs."""
 ANALYZE_NAMED_MAX: Final = 5
 """Variants of each kind that a sentence of the explanation names."""
 

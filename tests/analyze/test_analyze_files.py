@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 
 import pytest
 
@@ -13,6 +14,7 @@ from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
 from tisfast.analyze.arguments import NOT_BENCHS, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
+from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
 from tisfast.analyze.subject import Subject
@@ -105,11 +107,12 @@ def test_flags_without_a_place_are_flags_of_bench():
 
 def test_a_checkpoint_keeps_rows(tmp_path):
     made = Checkpoint.opened(tmp_path, SETUP, "resume")
-    for each in ROWS:
+    rows = [joined(ROWS[0], ROWS[0], 1), *ROWS[1:]]
+    for each in rows:
         made.add(each)
     made.save()
     again = Checkpoint.opened(tmp_path, SETUP, "resume")
-    assert list(again.trials.values()) == ROWS
+    assert list(again.trials.values()) == rows
     assert Checkpoint.opened(tmp_path, SETUP, "new").trials == {}
 
 
@@ -117,9 +120,9 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     Checkpoint.opened(tmp_path, SETUP, "resume").save()
     wider, other = {**SETUP, "search space": {}}, {**SETUP, "model": "n"}
     for mode, setup, told in (
-        ("resume", wider, "is of another search space"),
-        ("resume", other, "is of another model: it has m, and now it is n"),
-        ("extend", other, "is of another model"),
+        ("resume", wider, "is of another run, as search space differs"),
+        ("resume", other, "as model differs: it has m, and now it is n"),
+        ("extend", other, "as model differs"),
     ):
         with pytest.raises(BadRequest, match=told):
             Checkpoint.opened(tmp_path, setup, mode)
@@ -128,7 +131,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     whole = file.read_text()
     for text, told in (
         (whole[:-20], "is no JSON"),
-        (whole.replace("analyze 1", "analyze 0"), "is no checkpoint of this version"),
+        (whole.replace("analyze 2", "analyze 1"), "is no checkpoint of this version"),
         (whole.replace('"trials": []', '"trials": [{"variant": {}}]'), "has a row that cannot be read"),
     ):
         file.write_text(text)
@@ -145,19 +148,50 @@ def test_words_stand_on_figures():
     assert "instances 5 is out: no room <for> it." in said
 
 
+def test_a_variant_with_one_level_that_failed_is_not_out():
+    rows = [*ROWS[:2], trial({"instances": 4}, 16, 0, failure="3 of 9 requests failed")]
+    said = "\n".join(explained(ranked(rows), rows, Aims(), 1))
+    assert "is out" not in said
+    assert "instances 4 failed at concurrency 16, and its other levels count: 3 of 9 requests failed." in said
+    text = page(Result("m", ranked(rows), rows, Aims(), [], "All was done.", {}, []))
+    assert '<b class="good">0</b>of them have no figures' in text
+
+
+def test_values_of_headers_are_kept_nowhere():
+    given = read([*OWN, "-H", "Authorization: Bearer secret", "-HX-Key:other", "-b", "2"])
+    assert given.bench == {"headers": ["Authorization", "X-Key"], "batch_size": 2}
+    assert given.asked.headers == (("Authorization", "Bearer secret"), ("X-Key", "other"))
+
+
+def test_files_have_a_fingerprint(tmp_path):
+    """Of the names, sizes and times of all files below a folder; bytecode, which comes by itself, is none."""
+    weights = tmp_path / "1" / "model.pt"
+    weights.parent.mkdir()
+    weights.write_text("one")
+    before, input_before = folder_fingerprint(tmp_path), files_fingerprint([str(weights), str(tmp_path / "no")])
+    (tmp_path / "1" / "__pycache__").mkdir()
+    (tmp_path / "1" / "__pycache__" / "x.pyc").write_text("x")
+    assert folder_fingerprint(tmp_path) == before
+    weights.write_text("longer")
+    assert folder_fingerprint(tmp_path) != before
+    assert files_fingerprint([str(weights), str(tmp_path / "no")]) != input_before
+    times = os.stat(weights).st_mtime_ns
+    before = folder_fingerprint(tmp_path)
+    os.utime(weights, ns=(times, times + 1))
+    assert folder_fingerprint(tmp_path) != before
+
+
 def test_a_row_that_is_measured_again_has_means():
     once, more = trial({}, 4, 100, p99=40), trial({}, 4, 130, p99=10, stable=False, reason="it drifts")
-    twice = joined(once, more)
-    assert (twice.throughput, twice.rounds, twice.measured) == (115, (100, 130), 2)
+    twice = joined(once, more, 1)
+    assert (twice.throughput, twice.measured) == (115, 2)
+    assert [(each.turn, each.throughput) for each in twice.rounds] == [(0, 100), (1, 130)]
     assert twice.latency_ms["p99"] == 25
     assert (twice.stable, twice.reason, twice.requests) == (False, "it drifts", 2000)
-    thrice = joined(twice, trial({}, 4, 160, p99=10))
+    thrice = joined(twice, trial({}, 4, 160, p99=10), 2)
     assert (thrice.throughput, thrice.latency_ms["p99"]) == (130, 20)
-    failed = joined(once, trial({}, 4, 0, failure="it broke"))
+    failed = joined(once, trial({}, 4, 0, failure="it broke"), 1)
     assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", ())
-    better = joined(trial({"instances": 2}, 4, 125), trial({"instances": 2}, 4, 140))
-    said = "\n".join(explained(ranked([twice, better]), [], Aims(), 1))
-    assert "125 to 140/s against 100 to 130/s: the throughputs overlap, so that difference may be chance" in said
 
 
 def test_words_of_batches_and_of_what_did_not_help():

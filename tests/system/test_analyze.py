@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 
 import pytest
@@ -54,15 +55,15 @@ def search(tmp_path, write_model):
 
 def test_instances_that_work_beside_each_other_are_added(search):
     code, text, err, out = search(
-        ALONE, PLAIN, "--instances", "1,4", "--concurrency", "8", "--explain", "--confirm", "1"
+        ALONE, PLAIN, "--instances", "1,4", "--concurrency", "8", "--explain", "--confirm", "3"
     )
     assert (code, err) == (0, "")
     assert best(out) == ["instances 4", "default"], text
     assert written(out).instance_group[0].count == 4
     assert "Best: instances 4, at concurrency 8" in text
     assert "waiting in the queue" in text
-    assert "Measured 2 times, the default 2 times: " in text
-    assert {len(each["rounds"]) for each in json.loads((out / "checkpoint.json").read_text())["trials"]} == {2}
+    assert "Measured again by turns, 3 times each: the gain is +" in text
+    assert {len(each["rounds"]) for each in json.loads((out / "checkpoint.json").read_text())["trials"]} == {4}
     page = (out / "report.html").read_text()
     assert "instances 4, concurrency 8: " in page
     assert "http" not in page.split("<body>")[0]
@@ -148,13 +149,34 @@ def test_a_run_goes_on_where_it_ended(search):
     again = ["-m", "made", "--model-repository", out.parent / "models", "-o", out, *SHORT, *flags]
     code, _, err = analyze(*again, "--instances", "1:3")
     assert code == 99
-    assert "of another search space" in err
+    assert "as search space differs" in err
     code, text, _ = analyze(*again, "--instances", "1:3", "--checkpoint", "extend")
     assert code == 0
     assert "2 measurements are taken from" in text
     after = json.loads((out / "checkpoint.json").read_text())["trials"]
     assert after[:2] == before
     assert len(after) == 3
+
+
+def test_figures_of_other_weights_are_not_taken(search):
+    flags = ("--instances", "1,2", "--concurrency", "2", "-H", "Authorization: secret")
+    code, _, _, out = search(ALONE, PLAIN, *flags)
+    assert code == 0
+    models = out.parent / "models"
+    again = ["-m", "made", "--model-repository", models, "-o", out, *SHORT, *flags]
+    assert "2 measurements are taken from" in analyze(*again)[1]
+    for file in out.rglob("*.*"):
+        assert "secret" not in file.read_text(errors="replace"), file
+    (models / "made" / "1" / "weights").write_text("new")
+    for mode in ("resume", "extend"):
+        code, _, err = analyze(*again, "--checkpoint", mode)
+        assert code == 99
+        assert "as files of the model differs" in err
+    shutil.copytree(models, out.parent / "others")
+    code, _, err = analyze(*again, "--model-repository", out.parent / "others")
+    assert code == 99
+    assert "as model repository differs" in err
+    assert analyze(*again, "--checkpoint", "new")[0] == 0
 
 
 @pytest.mark.parametrize("interrupted", [0, 1, 2], ids=["whole", "interrupted", "twice"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tisfast.analyze.space import Space
-from tisfast.analyze.trials import LATENCIES, Trial
+from tisfast.analyze.trials import LATENCIES, Figures, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, named, parted
+from tisfast.bench.statistics import CONFIDENCE, student_quantile
 from tisfast.errors import ConfigError
 
 THROUGHPUT: Final = "throughput"
@@ -23,7 +25,10 @@ OTHER_NAMES: Final = {
     **{f"perf_{name}": name for name in UNITS if name != MEMORY},
 }
 """Short ones, and Model Analyzer's."""
-
+TURNS_MIN: Final = 3
+"""Pairs of measurements from which a difference is told from chance: fewer do not show how much they vary."""
+GAIN_MAX: Final = 20.0
+"""A logarithm beyond any ratio of two rows, and within what a float can raise."""
 
 Simple = Callable[[Trial], tuple[float, ...]]
 """Orders rows that are alike: what is smaller is preferred."""
@@ -63,7 +68,7 @@ class Constraint(NamedTuple):
         return f"{self.metric} {'<=' if self.most else '>='} {self.limit:g}{unit(self.metric)}"
 
 
-def value_of(trial: Trial, name: str) -> float | None:
+def value_of(trial: Figures, name: str) -> float | None:
     """None where it was not measured."""
     model, _, own = name.rpartition(":")
     if own == MEMORY:
@@ -110,7 +115,7 @@ class Aims:
         ratio = math.log(value / bound.limit)
         return max(ratio if bound.most else -ratio, 0.0)
 
-    def gain(self, trial: Trial, base: Trial | None) -> float:
+    def gain(self, trial: Figures, base: Figures | None) -> float:
         """Against another row: weighted mean of the logarithms of the ratios; above 0 is better."""
         if base is None:
             return 0.0
@@ -145,10 +150,21 @@ def _order(trial: Trial, aims: Aims, base: Trial | None) -> tuple[float, float]:
     return aims.excess(trial), -aims.gain(trial, base)
 
 
-def best_level(trials: Sequence[Trial], aims: Aims, base: Trial | None) -> Trial | None:
-    """Of one variant's rows; the least load of those that are alike.  None where all have failed."""
+def best_level(trials: Sequence[Trial], aims: Aims, base: Trial | None, needed: int = 1) -> Trial | None:
+    """Of one variant's rows; the least load of those that are alike.  None where all have failed.
+
+    needed: as in ranking.
+    """
     good = [each for each in trials if not each.failure]
-    return _simplest(good, aims, base, lambda trial: (trial.level,)) if good else None
+    return _simplest(_groups(good, aims, needed)[0], aims, base, lambda trial: (trial.level,)) if good else None
+
+
+def _groups(trials: Sequence[Trial], aims: Aims, needed: int) -> list[list[Trial]]:
+    """Those that keep all bounds first, and of those, as of the others, those that were measured often enough."""
+    found: dict[tuple[bool, bool], list[Trial]] = {}
+    for each in trials:
+        found.setdefault((aims.excess(each) > 0, each.measured < needed), []).append(each)
+    return [found[key] for key in sorted(found)]
 
 
 def _simplest(trials: Sequence[Trial], aims: Aims, base: Trial | None, simple: Simple) -> Trial:
@@ -178,23 +194,60 @@ class Simplicity:
         return (float(instances), float(sum(place)), *map(float, place))
 
 
-def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple) -> list[Ranked]:
-    """Each variant at its best level, the best one first; those that keep all bounds before the others."""
+def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple, needed: int = 1) -> list[Ranked]:
+    """Each variant at its best level, the best one first; those that keep all bounds before the others.
+
+    needed: measurements of a row; those with fewer stand behind those that have as many, as one may be chance.
+    """
     by_variant: dict[str, list[Trial]] = {}
     for each in trials:
         by_variant.setdefault(each.variant.text, []).append(each)
-    base = best_level(by_variant.get(DEFAULT.text, []), aims, None)
+    base = best_level(by_variant.get(DEFAULT.text, []), aims, None, needed)
     if base is not None:  # its best level is told by gains against any of its rows
-        base = best_level(by_variant[DEFAULT.text], aims, base)
-    rest = [found for each in by_variant.values() if (found := best_level(each, aims, base)) is not None]
+        base = best_level(by_variant[DEFAULT.text], aims, base, needed)
+    rest = _best_levels(by_variant.values(), aims, base, needed)
     compared = base is not None
     if base is None and rest:
         base = rest[0]
-        rest = [found for each in by_variant.values() if (found := best_level(each, aims, base)) is not None]
+        rest = _best_levels(by_variant.values(), aims, base, needed)
     ordered = []
-    while rest:
-        chosen = _simplest(rest, aims, base, simple)
-        rest.remove(chosen)
-        gain = 100 * math.expm1(aims.gain(chosen, base)) if compared else None
-        ordered.append(Ranked(chosen, gain, aims.broken(chosen)))
+    for group in _groups(rest, aims, needed):
+        while group:
+            chosen = _simplest(group, aims, base, simple)
+            group.remove(chosen)
+            gain = 100 * math.expm1(aims.gain(chosen, base)) if compared else None
+            ordered.append(Ranked(chosen, gain, aims.broken(chosen)))
     return ordered
+
+
+def _best_levels(variants: Iterable[Sequence[Trial]], aims: Aims, base: Trial | None, needed: int) -> list[Trial]:
+    return [found for each in variants if (found := best_level(each, aims, base, needed)) is not None]
+
+
+class Difference(NamedTuple):
+    """Of two rows that were measured by turns: the gain, in percent, and the interval where the true one lies.
+
+    turns: in which both were measured.
+    """
+
+    turns: int
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def apart(self) -> bool:
+        """It is more than chance."""
+        return self.turns >= TURNS_MIN and not self.low <= 0 <= self.high
+
+
+def difference(trial: Trial, base: Trial, aims: Aims) -> Difference:
+    """By the objectives, turn by turn: what the machine did meanwhile is in both.  The interval is Student's."""
+    before = {each.turn: each for each in base.rounds if each.turn}
+    gains = [aims.gain(each, before[each.turn]) for each in trial.rounds if each.turn in before]
+    if len(gains) < 2:
+        return Difference(len(gains), 100 * math.expm1(aims.gain(trial, base)), -math.inf, math.inf)
+    mean = statistics.fmean(gains)
+    wide = student_quantile((1 + CONFIDENCE) / 2, len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+    percent = [100 * math.expm1(min(each, GAIN_MAX)) for each in (mean, mean - wide, mean + wide)]
+    return Difference(len(gains), *percent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -17,7 +17,7 @@ from tisfast.analyze.model_analyzer import apart, flags_of, folder_of
 from tisfast.analyze.several import Varied, space_of, what_is_varied
 from tisfast.analyze.space import Automatic, Load, Space, numbers, powers
 from tisfast.bench.arguments import read as read_bench
-from tisfast.bench.asked import Asked
+from tisfast.bench.asked import Asked, Data
 from tisfast.bench.flags import parser as bench_parser
 from tisfast.errors import ConfigError
 
@@ -80,7 +80,7 @@ class Given:
     models: that are varied: several are served together, or, with formats, one at a time; repository: None for a
     server that runs; space: None for the automatic one; trials: variants that the bayesian search measures; confirm: so
     often the best ones are measured again; best: so many configurations are written; checkpoint: of MODES; bench: its
-    flags as typed.
+    flags by name, without the values of headers, which may be secrets.
     """
 
     asked: Asked
@@ -99,7 +99,12 @@ class Given:
     output: Path
     checkpoint: str
     explain: bool
-    bench: tuple[str, ...]
+    bench: Mapping[str, Any]
+
+    @property
+    def data(self) -> list[Data]:
+        """What is sent, of each model."""
+        return [share.data for share in self.asked.mix] or [self.asked.data]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -151,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, all, or Optuna's")
     group.add_argument("--trials", type=int, default=20, metavar="N", help="variants of --search bayesian; default 20")
     group.add_argument(
-        "--confirm", type=int, default=1, metavar="N", help="the best and the default again, by turns; 1"
+        "--confirm", type=int, default=3, metavar="N", help="the best and the default again, by turns; 3"
     )
     group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
     for name, least, most in AUTOMATIC:
@@ -195,7 +200,7 @@ def read(arguments: Sequence[str]) -> Given:
         )
     if given.server_flag and given.url:
         raise ConfigError("--server-flag is for the server that --model-repository has started; leave it out with -u")
-    _check_bench(rest)
+    flags = _bench_flags(rest)
     url = ["-u", given.url] if given.url else []
     bench = read_bench(["-m", what.models[0], *url, *WINDOW, *rest])
     asked = what.of(bench.asked)
@@ -227,7 +232,7 @@ def read(arguments: Sequence[str]) -> Given:
         output=Path(given.output_directory or f"analyze-{'-'.join(what.models)}"),
         checkpoint=given.checkpoint,
         explain=given.explain,
-        bench=tuple(rest),
+        bench=flags,
     )
 
 
@@ -259,13 +264,16 @@ def _range(given: Any, name: str) -> tuple[int, int]:
     return least, most
 
 
-def _check_bench(rest: Sequence[str]) -> None:
+def _bench_flags(rest: Sequence[str]) -> Mapping[str, Any]:
+    """Those that are given, by name.  Raises ConfigError for one without a place here."""
     named = bench_parser()
     found = named.parse_args(list(rest))
     for name, hint in NOT_BENCHS.items():
         if getattr(found, name) != named.get_default(name):
             flag = SHORT.get(name, f"--{name.replace('_', '-')}")
             raise ConfigError(f"{flag} of tisfast bench has no place here: {hint}")
+    told = {name: value for name, value in vars(found).items() if value != named.get_default(name)}
+    return {**told, **({"headers": [each.partition(":")[0] for each in found.headers]} if found.headers else {})}
 
 
 def _load(given: Any) -> Load:

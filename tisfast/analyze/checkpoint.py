@@ -12,7 +12,7 @@ from tisfast.bench.documents import read_document
 from tisfast.bench.files import write_text
 from tisfast.errors import BadRequest
 
-SCHEMA: Final = "tisfast analyze 1"
+SCHEMA: Final = "tisfast analyze 2"
 NAME: Final = "checkpoint.json"
 WHAT_IS_SEARCHED: Final = ("search space", "load", "search")
 """Parts of the setup that may change with --checkpoint extend: rows mean the same."""
@@ -48,7 +48,8 @@ class Checkpoint:
             if name in WHAT_IS_SEARCHED:
                 hint += "; --checkpoint extend keeps what fits"
             raise BadRequest(
-                f"{made._file} is of another {name}: it has {_short(old)}, and now it is {_short(new)}; {hint}"
+                f"{made._file} is of another run, as {name} differs: it has {_short(old)}, and now it is "
+                f"{_short(new)}; {hint}"
             )
         try:
             for each in document["trials"]:

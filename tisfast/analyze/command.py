@@ -14,7 +14,9 @@ from typing import Any, Final
 from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, plain, ranking
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.confirm import confirm
 from tisfast.analyze.explain import explained
+from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
@@ -108,6 +110,14 @@ def _server(given: Given) -> Server:
     return OwnServer(given.repository, given.models, grpc=asked.address.grpc, flags=given.server_flags, log=log)
 
 
+def _files_of(given: Given) -> Mapping[str, Any]:
+    """What is known of the models' files: nothing of a server that runs already."""
+    if given.repository is None:
+        return {}
+    found = {name: folder_fingerprint(given.repository / name) for name in given.models}
+    return {"model repository": str(given.repository.resolve()), "files of the model": found}
+
+
 class _Analysis:
     """One search, on a server that serves."""
 
@@ -124,7 +134,7 @@ class _Analysis:
         self._subject = Subject(configs, given.formats)
         self._space = self._subject.space(given.space, given.automatic)
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
-        self._known = len(self._checkpoint.trials)
+        self._known = len(self._rows())
         if isinstance(server, RunningServer):
             server.try_load()
         bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, on_trial=self._told)
@@ -148,7 +158,7 @@ class _Analysis:
             except TisError as error:
                 whole, self._ended = False, f"It ended early: {error.message}"
                 print(f"error: {error}", file=sys.stderr)
-        ranked = self._ranked()
+        ranked = self._ranked(self._given.confirm + 1)
         self._write(ranked)
         if not ranked:
             return NOTHING
@@ -179,8 +189,11 @@ class _Analysis:
             "machine": dict(machine()),
             "server": next(iter(self._models.values())).server,
             "kind of server": "its own" if given.repository is not None else str(given.asked.address),
+            "versions of the model": {name: list(model.metadata.versions) for name, model in self._models.items()},
+            **_files_of(given),
             "server flags": list(given.server_flags),
-            "flags of bench": list(given.bench),
+            "flags of bench": dict(given.bench),
+            "input files": files_fingerprint([file for data in given.data for file in data.files]),
             "search space": {axis.name: list(axis.values) for axis in self._space.axes},
             "load": {given.load.mode: list(given.load.levels)},
             "search": given.search,
@@ -213,17 +226,7 @@ class _Analysis:
             for each in self._ranked()[: given.best]:
                 tries.sweep(each.trial.variant)
             tries.sweep(DEFAULT)
-        for number in range(1, given.confirm + 1):
-            self._confirm(number)
-
-    def _confirm(self, number: int) -> None:
-        """The best and the default once more, by turns: what a busy moment has made of one of them shows."""
-        ranked = self._ranked()
-        finalists = ranked[: self._given.best]
-        finalists += [each for each in ranked[self._given.best :] if each.trial.variant == DEFAULT]
-        for each in finalists[:: -1 if number % 2 else 1]:
-            if each.trial.measured <= number:
-                self._tries.bench.again(each.trial)
+        confirm(self._ranked, tries.bench.again, given.aims, best=given.best, times=given.confirm)
 
     def _score(self, point: Point) -> float:
         variant = self._space.variant(point)
@@ -241,14 +244,19 @@ class _Analysis:
 
     # ---- the result
 
-    def _ranked(self) -> list[Ranked]:
-        return ranking(self._checkpoint.trials.values(), self._given.aims, Simplicity(self._space))
+    def _rows(self) -> list[Trial]:
+        """Of this search; an earlier one whose checkpoint it extends may have had others."""
+        found = self._checkpoint.trials.values()
+        return [each for each in found if self._space.has(each.variant) and self._given.load.has(each.mode, each.level)]
+
+    def _ranked(self, needed: int = 1) -> list[Ranked]:
+        return ranking(self._rows(), self._given.aims, Simplicity(self._space), needed)
 
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
-        given, trials, folder = self._given, list(self._checkpoint.trials.values()), self._given.output
+        given, trials, folder = self._given, self._rows(), self._given.output
         instances = None if self._subject.several else self._subject.in_force(INSTANCES)
-        said = explained(ranked, trials, given.aims, instances)
+        said = explained(ranked, trials, given.aims, instances, given.confirm + 1)
         print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
         for line in failures(trials):
             print(f"failed: {line}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tisfast import limits
-from tisfast.analyze.aims import Aims, Ranked
+from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
 from tisfast.analyze.trials import Served, Share, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, Value
 
@@ -16,8 +16,13 @@ NOTED: Final = 1.1
 """Figures that differ by less are called alike."""
 
 
-def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None) -> list[str]:
-    """Sentences; each one stands on figures that it names.  instances: the default's, where they can be told."""
+def explained(
+    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None, needed: int = 1
+) -> list[str]:
+    """Sentences; each one stands on figures that it names.
+
+    instances: the default's, where they can be told; needed: as in ranking.
+    """
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
@@ -31,14 +36,30 @@ def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, ins
     elif default is winner:
         said += _nothing_better(ranked, aims)
     if default is not None:
-        said += _sure(winner, default)
+        said += _sure(winner, default, aims)
+    said += _unsure(ranked, aims, needed)
     said += _of_instances(ranked, instances)
     said += _client(winner, default)
-    failed = {each.variant.text: each for each in trials if each.failure}
-    said += [f"{name} is out: {trial.failure}." for name, trial in list(failed.items())[: limits.ANALYZE_NAMED_MAX]]
-    if len(failed) > limits.ANALYZE_NAMED_MAX:
-        said.append(f"So are {len(failed) - limits.ANALYZE_NAMED_MAX} more; the table has their reasons.")
+    said += _failed(ranked, trials)
     return said
+
+
+def out(ranked: Sequence[Ranked], trials: Sequence[Trial]) -> dict[str, Trial]:
+    """Variants without any figures, with their failures."""
+    there = {each.trial.variant.text for each in ranked}
+    return {each.variant.text: each for each in trials if each.failure and each.variant.text not in there}
+
+
+def _failed(ranked: Sequence[Ranked], trials: Sequence[Trial]) -> Iterator[str]:
+    gone = out(ranked, trials)
+    yield from (f"{name} is out: {trial.failure}." for name, trial in list(gone.items())[: limits.ANALYZE_NAMED_MAX])
+    if len(gone) > limits.ANALYZE_NAMED_MAX:
+        yield f"So are {len(gone) - limits.ANALYZE_NAMED_MAX} more; the table has their reasons."
+    partly = [each for each in trials if each.failure and each.variant.text not in gone]
+    for trial in partly[: limits.ANALYZE_NAMED_MAX]:
+        yield f"{trial.variant.text} failed at {trial.load}, and its other levels count: {trial.failure}."
+    if len(partly) > limits.ANALYZE_NAMED_MAX:
+        yield f"{len(partly) - limits.ANALYZE_NAMED_MAX} more levels failed; the table has their reasons."
 
 
 def _won(first: Ranked, default: Trial | None) -> str:
@@ -100,14 +121,44 @@ def _of_models(winner: Trial, default: Trial) -> Iterator[str]:
         yield f"{text}."
 
 
-def _sure(winner: Trial, default: Trial) -> Iterator[str]:
-    """Whether each measurement says the same."""
-    if winner is default or not winner.rounds or not default.rounds:
+def _sure(winner: Trial, default: Trial, aims: Aims) -> Iterator[str]:
+    """Whether the gain is more than chance, by the objectives."""
+    if winner is default:
         return
-    ranges = [f"{min(each.rounds):.4g} to {max(each.rounds):.4g}/s" for each in (winner, default)]
-    text = f"Measured {winner.measured} times, the default {default.measured} times: {ranges[0]} against {ranges[1]}"
-    apart = min(winner.rounds) > max(default.rounds) or max(winner.rounds) < min(default.rounds)
-    yield f"{text}." if apart else f"{text}: the throughputs overlap, so that difference may be chance (--confirm)."
+    found = difference(winner, default, aims)
+    if found.turns < TURNS_MIN:
+        yield (
+            f"They are not told apart: both were measured again in {found.turns} turns, and it takes {TURNS_MIN} to "
+            f"tell a gain from chance (--confirm {TURNS_MIN})."
+        )
+        return
+    text = (
+        f"Measured again by turns, {found.turns} times each: the gain is {found.gain:+.3g} %, its 95 % interval from "
+        f"{found.low:+.3g} to {found.high:+.3g} %"
+    )
+    yield f"{text}." if found.apart else f"{text}: they are not told apart, it may be chance (a greater --confirm)."
+
+
+def _unsure(ranked: Sequence[Ranked], aims: Aims, needed: int) -> Iterator[str]:
+    """What stands on fewer measurements than were wanted."""
+    first = ranked[0]
+    if first.trial.measured < needed:
+        yield (
+            f"The winner was measured {first.trial.measured} times, not the {needed} that were wanted, so its place "
+            "may be chance; the same command goes on."
+        )
+    better = [
+        each.trial
+        for each in ranked[1:]
+        if each.trial.measured < needed <= first.trial.measured
+        and aims.gain(each.trial, first.trial) > aims.alike
+        and aims.excess(each.trial) <= aims.excess(first.trial)
+    ]
+    for each in better[: limits.ANALYZE_NAMED_MAX]:
+        yield (
+            f"{each.variant.text} had better figures ({each.throughput:.4g} inferences/s) in {each.measured} "
+            f"measurements, but not the {needed} that the winner has, so it stands behind."
+        )
 
 
 def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:

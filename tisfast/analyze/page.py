@@ -8,6 +8,7 @@ from html import escape
 from typing import Final
 
 from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, Ranked, value_of
+from tisfast.analyze.explain import out
 from tisfast.analyze.table import HEADS, milliseconds, rows_of
 from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
@@ -49,14 +50,14 @@ def _cards(result: Result) -> str:
     if not result.ranked:
         return '<p class="none">Nothing could be measured.</p>'
     best, trial = result.ranked[0], result.ranked[0].trial
-    failed = {each.variant.text for each in result.trials if each.failure}
+    failed = out(result.ranked, result.trials)
     cards = [
         (trial.variant.text, f"the best variant, at {trial.load}", "bad" if best.broken else "good"),
         (f"{trial.throughput:.4g}/s", "inferences there", ""),
         (milliseconds(trial, "p99"), "p99 latency there", ""),
         ("-" if best.gain is None else f"{best.gain:+.3g} %", "gain against the default", ""),
         (str(len({each.variant.text for each in result.trials})), "variants were measured", ""),
-        (str(len(failed)), "of them failed", "bad" if failed else "good"),
+        (str(len(failed)), "of them have no figures", "bad" if failed else "good"),
     ]
     inner = "".join(
         f'<div class="card"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>' for top, text, kind in cards

@@ -39,6 +39,10 @@ class Load:
     levels: tuple[float, ...] = DEFAULT_LEVELS
     chosen: bool = False
 
+    def has(self, mode: str, level: float) -> bool:
+        """Whether a level is one of them."""
+        return mode == self.mode and level in self.levels
+
 
 @dataclass(frozen=True)
 class Space:
@@ -62,6 +66,12 @@ class Space:
     def variant(self, point: Point) -> Variant:
         """At a place."""
         return Variant(tuple((axis.name, axis.values[at]) for axis, at in zip(self.axes, point, strict=True)))
+
+    def has(self, variant: Variant) -> bool:
+        """Whether a variant is one of them; the default configuration always is."""
+        names = [name for name, _ in variant.settings]
+        within = names == [axis.name for axis in self.axes]
+        return not names or (within and all(variant.value(axis.name) in axis.values for axis in self.axes))
 
     def points(self) -> Iterator[Point]:
         """All, in order."""

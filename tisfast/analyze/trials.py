@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tisfast.analyze.variants import Variant
 from tisfast.bench.figures import PERCENTILES, server_parts, supported, throughput
@@ -52,14 +52,49 @@ class Share:
     served: Served | None
 
 
+class Figures(Protocol):
+    """What objectives and bounds are of: a row's, or those of one of its measurements."""
+
+    @property
+    def throughput(self) -> float:
+        """Inferences a second."""
+
+    @property
+    def latency_ms(self) -> Mapping[str, float]:
+        """By LATENCIES."""
+
+    @property
+    def memory_mb(self) -> float | None:
+        """Of the server's processes, where known."""
+
+    @property
+    def models(self) -> Mapping[str, Share]:
+        """Of several that were served together, what each of them did."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One measurement of a row that has several.
+
+    turn: in which it was measured again, from 1; what has the same turn was measured one behind the other.  0: it is
+    the search's own.
+    """
+
+    turn: int
+    throughput: float
+    latency_ms: Mapping[str, float]
+    memory_mb: float | None
+    models: Mapping[str, Share] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Trial:
     """One row.
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
     LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
-    limited: why the client was the limit, or ""; rounds: the throughput of each measurement, where there were several:
-    the figures are their means; models: of several that were served together, what each of them did.
+    limited: why the client was the limit, or ""; rounds: each measurement, where there were several: the figures are
+    their means, of a percentile, too; models: of several that were served together, what each of them did.
     """
 
     variant: Variant
@@ -76,7 +111,7 @@ class Trial:
     limited: str = ""
     served: Served | None = None
     memory_mb: float | None = None
-    rounds: tuple[float, ...] = ()
+    rounds: tuple[Round, ...] = ()
     models: Mapping[str, Share] = field(default_factory=dict)
 
     @property
@@ -148,18 +183,18 @@ def _served(level: Measurement) -> Served | None:
     )
 
 
-def joined(trial: Trial, new: Trial) -> Trial:
-    """A row that was measured once more: means of all measurements; a failure is one of the row."""
+def joined(trial: Trial, new: Trial, turn: int) -> Trial:
+    """A row that was measured once more, in a turn: means of all measurements; a failure is one of the row."""
     if new.failure:
         return replace(trial, failure=f"when it was measured again, {new.failure}")
     count = trial.measured
-    rounds = (*(trial.rounds or (trial.throughput,)), new.throughput)
+    rounds = (*(trial.rounds or (_round(trial, 0),)), _round(new, turn))
     latency = _means(trial.latency_ms, new.latency_ms, count)
     models = {name: _joined_share(each, new.models.get(name, each), count) for name, each in trial.models.items()}
     memory = None if trial.memory_mb is None or new.memory_mb is None else max(trial.memory_mb, new.memory_mb)
     return replace(
         trial,
-        throughput=sum(rounds) / len(rounds),
+        throughput=sum(each.throughput for each in rounds) / len(rounds),
         latency_ms=latency,
         supported=trial.supported and new.supported,
         requests=trial.requests + new.requests,
@@ -186,6 +221,10 @@ def _joined_share(known: Share, new: Share, count: int) -> Share:
     )
 
 
+def _round(trial: Trial, turn: int) -> Round:
+    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models)
+
+
 def to_json(trial: Trial) -> dict[str, Any]:
     """Plain values."""
     return {**asdict(trial), "variant": dict(trial.variant.settings)}
@@ -195,11 +234,14 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     """The same again.  TypeError, KeyError, ValueError or AttributeError where it is none."""
     fields = dict(value)
     variant = Variant(tuple(fields.pop("variant").items()))
-    served, rounds = _served_of(fields.pop("served")), tuple(fields.pop("rounds"))
-    models = {
-        name: Share(**{**each, "served": _served_of(each["served"])}) for name, each in fields.pop("models").items()
-    }
-    return Trial(variant, served=served, rounds=rounds, models=models, **fields)
+    served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
+    models = _shares_of(fields.pop("models"))
+    all_rounds = tuple(Round(**{**each, "models": _shares_of(each["models"])}) for each in rounds)
+    return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
+
+
+def _shares_of(value: Mapping[str, Any]) -> dict[str, Share]:
+    return {name: Share(**{**each, "served": _served_of(each["served"])}) for name, each in value.items()}
 
 
 def _served_of(value: Mapping[str, Any] | None) -> Served | None:

@@ -58,9 +58,9 @@ class Bench:
         found = self.checkpoint.trials.get(wanted.key)
         return found if found is not None else self._kept(self._now(wanted))
 
-    def again(self, trial: Trial) -> None:
+    def again(self, trial: Trial, turn: int) -> None:
         """Measure a row once more, into its means."""
-        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level))))
+        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level)), turn))
         self.checkpoint.save()
 
     def _kept(self, found: Trial) -> Trial:
