@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from tisfast import __version__
 from tisfast.bench.against import Against
@@ -21,7 +21,8 @@ from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
 from tisfast.bench.documents import own_run
-from tisfast.bench.files import write_text
+from tisfast.bench.files import is_stdout, is_stream, write_text
+from tisfast.bench.hints import hint, speaks_tls
 from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.live import Live, live_on
 from tisfast.bench.measure import Progress
@@ -33,10 +34,9 @@ from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
-from tisfast.bench.tls_flags import no_certificate
 from tisfast.bench.tracing import traced
 from tisfast.bench.versus import Versus
-from tisfast.client import Client, ConnectionLost
+from tisfast.client import Client
 from tisfast.errors import ConfigError, TisError, Unavailable
 
 GOOD: Final = 0
@@ -122,13 +122,13 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
 
 
 class Shown:
-    """Standard output, and the live line that gives way to it.
+    """Standard output (standard error, where a file takes that), and the live line that gives way to it.
 
     When it is gone (a pipe that is closed, a disk that is full) the run goes on where files are wanted.
     """
 
-    def __init__(self, live: Live, *, goes_on: bool) -> None:
-        self.live, self._goes_on = live, goes_on
+    def __init__(self, live: Live, stream: TextIO, *, goes_on: bool) -> None:
+        self.live, self._stream, self._goes_on = live, stream, goes_on
         self._failure: OSError | None = None
 
     def write(self, text: str) -> None:
@@ -143,10 +143,10 @@ class Shown:
             return
         try:
             with self.live.hidden():
-                print(text, end=end, flush=True)
+                print(text, end=end, flush=True, file=self._stream)
         except OSError as error:
             self._failure = error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # what is left is written at the end
 
     def check(self) -> None:
         """Raises BrokenPipeError, or Unavailable with the reason, when not all could be written."""
@@ -164,7 +164,15 @@ def _header(session: Session) -> str:
 
 def _prove(session: Session, given: Given, shown: Shown) -> None:
     """One request goes well; with --calibrate it is known how many the client can do."""
-    session.probe()
+    try:
+        session.probe()
+    except TisError as error:
+        asked = session.asked  # of OpenAI's endpoints this is what first talks to the server
+        plain = asked.endpoint and asked.tls is None and "closed the connection" in error.message
+        more = speaks_tls(asked.address) if plain else ""
+        if more:
+            raise Unavailable(error.message + more) from None
+        raise
     if given.calibrate and not session.stop.requested:
         session.most_requests = most = calibrate(session)
         what = f"{most:.0f} such requests a second of a core ({1e6 / most:.1f} usec each)"
@@ -175,7 +183,8 @@ def _shown(given: Given, held: ExitStack) -> Shown:
     """held: ends its live line."""
     live = live_on(sys.stderr, os.environ, given.asked.batch_size) if given.live else Live(None)
     held.callback(live.close)
-    return Shown(live, goes_on=any(given.files._replace(verbose_csv=False)))
+    names = given.files.names()
+    return Shown(live, sys.stderr if any(map(is_stdout, names)) else sys.stdout, goes_on=bool(names))
 
 
 def _print_both(sessions: Sequence[Session], shown: Shown, first: Measurement, second: Measurement) -> None:
@@ -185,10 +194,10 @@ def _print_both(sessions: Sequence[Session], shown: Shown, first: Measurement, s
 
 
 def beside(files: Files) -> Files:
-    """The files of the second server: `.vs` before the ending of the first one's."""
+    """The files of the second server: `.vs` before the ending of the first one's.  A stream takes both."""
 
     def named(path: str) -> str:
-        return str(Path(path).with_suffix(f".vs{Path(path).suffix}")) if path else ""
+        return str(Path(path).with_suffix(f".vs{Path(path).suffix}")) if path and not is_stream(path) else path
 
     return files._replace(
         csv=named(files.csv), json=named(files.json), report=named(files.report), openmetrics=named(files.openmetrics)
@@ -205,8 +214,11 @@ def _session(given: Given, held: ExitStack) -> Session:
     try:
         mixed = mixed_session(asked, client) if asked.several else None
         model = look_up(client, asked) if mixed is None else mixed.model
-    except ConnectionLost as error:
-        raise Unavailable(error.message + no_certificate(asked.tls, asked.address)) from None
+    except TisError as error:
+        more = hint(error, asked.tls, asked.address)
+        if more:
+            raise Unavailable(error.message + more) from None
+        raise
     metrics = _metrics(given, client)
     if metrics is not None:
         held.callback(metrics.close)

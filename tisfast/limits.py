@@ -733,6 +733,18 @@ BENCH_WINDOWS_MAX: Final = 400
 """Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
+BENCH_SCHEDULE_SECONDS_MAX: Final = 604_800.0
+"""Seconds that a replay, a schedule or a counted load may take by its own times: a week; more is a wrong unit."""
+BENCH_INTERVAL_MS_MAX: Final = 86_400_000
+"""Of a window, and of the looks at the server's metrics: a day."""
+BENCH_TRIALS_MAX: Final = 1_000_000
+"""Windows of one level."""
+BENCH_REQUESTS_MAX: Final = 10**12
+"""Requests that a flag asks for: a million a second for eleven days."""
+BENCH_RATE_MAX: Final = 10_000_000.0
+"""Requests a second that are asked for: some ten times what one thread sends."""
+BENCH_TENSOR_BYTES_MAX: Final = 1 << 34
+"""Of one string, and of one output in shared memory: 16 GiB."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 """Seconds in which what is under way at the end of a level may still be answered."""
 

@@ -113,7 +113,7 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--ssl-grpc-root-certifications-file", "/no/ca"], "The value must be a valid file path; there is"),
         (
             ["-m", "x", "--ssl-https-verify-peer", "0"],
-            "is of an encrypted connection, and this one is not: add -u https",
+            "--ssl-https-verify-peer is of encrypted HTTPS, and this connection is not: add -u https",
         ),
         (
             ["-m", "x", "-u", "https://a", "--ssl-https-private-key-file", __file__],
@@ -121,8 +121,19 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         ),
         (
             ["-m", "x", "-i", "grpc", "--ssl-grpc-root-certifications-file", __file__],
-            "is of an encrypted connection, and this one is not: add --ssl-grpc-use-ssl",
+            "is of encrypted gRPC, and this connection is not: add -i grpc --ssl-grpc-use-ssl",
         ),
+        (
+            ["-m", "x", "-i", "grpc", "--ssl-https-verify-peer", "0"],
+            "--ssl-https-verify-peer is of encrypted HTTPS, and this connection is not",
+        ),
+        (
+            ["-m", "x", "-u", "grpcs://a", "--ssl-https-verify-peer", "0"],
+            "--ssl-https-verify-peer is of encrypted HTTPS, and this connection is not",
+        ),
+        (["-m", "x", "--ssl-grpc-use-ssl"], "--ssl-grpc-use-ssl is of encrypted gRPC, and this connection is not"),
+        (["-m", "x", "--vs", "localhost:notaport"], "--vs: 'http://localhost:notaport' is no address"),
+        (["-m", "x", "--json", "a", "--report", "a"], "two flags write a, and the second would write over the first"),
         (["-m", "x", "--connections", "-5"], "Failed to parse --connections. The value must be >= 0, it is -5"),
         (["-m", "x", "--connections", "100000"], "--connections. The value must be at most 16384, it is 100000"),
         (["-m", "x", "--seed", "-1"], "Failed to parse --seed. The value must be >= 0, it is -1"),
@@ -162,7 +173,7 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--vs", "a:1", "--stop", "confidence"], "--stop confidence does not go with --vs"),
         (["-m", "x", "--vs", "a:1", "--concurrency-range", "1:0", "-l", "9"], "a range without an end does not go"),
         (["-m", "x", "--vs", "http://a:1", "-i", "grpc", "--streaming"], "--vs http://a:1: Streaming is only allowed"),
-        (["-m", "x", "--vs", "ftp://a:1"], "--vs ftp://a:1: -u: 'ftp://a:1' begins with 'ftp://'"),
+        (["-m", "x", "--vs", "ftp://a:1"], "--vs: 'ftp://a:1' begins with 'ftp://'"),
         (["-m", "x", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )

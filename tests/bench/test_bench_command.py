@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import resource
 import socket
+import ssl
 
 import numpy as np
+import trustme
 
 from tests.bench.stub_server import StubServer
 from tisfast import cli_bench
@@ -90,3 +92,51 @@ def test_one_file_that_cannot_be_written_does_not_lose_the_others(tmp_path, caps
     assert code == 99
     assert "x.csv could not be written" in capsys.readouterr().err
     assert (tmp_path / "x.json").stat().st_size > 0
+
+
+def test_compare_goes_by_what_files_held_and_not_by_their_names(tmp_path, capsys):
+    """Of a mix with the data files that it names, of a folder with all that is in it."""
+    runs = []
+    with StubServer() as stub:
+        for name, weight, value in (("a", 1, 1), ("b", 1, 1), ("c", 2, 1), ("d", 1, 2)):
+            folder = tmp_path / name
+            (folder / "data").mkdir(parents=True)
+            np.save(folder / "data" / "A.npy", np.full(4, value, np.float32))
+            mix = {"models": [{"model": "stub", "weight": weight, "input_data": "data"}]}
+            (folder / "mix.json").write_text(json.dumps(mix))
+            runs.append(str(folder / "run.json"))
+            typed = ["--mix", str(folder / "mix.json"), "-u", f"127.0.0.1:{stub.port}", "--request-count", "5"]
+            assert cli_bench.main([*typed, "--json", runs[-1]]) == 0
+    capsys.readouterr()
+    said = []
+    for other in runs[1:]:
+        cli_bench.main(["compare", runs[0], other])
+        said.append(capsys.readouterr().err)
+    assert said[0] == ""
+    assert "the model is 'stub (1)'" in said[1]
+    assert "the content of --mix is 'SHA-256 " in said[2]
+
+
+def test_a_port_that_speaks_tls_is_named(tmp_path, capsys):
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with StubServer(tls=context) as stub:
+        url = f"https://127.0.0.1:{stub.port}"
+        assert bench(stub.port) == 99
+        assert f"; that port speaks TLS: write -u {url}" in capsys.readouterr().err
+        assert bench(stub.port, "--service-kind", "openai", "--endpoint", "v1/completions") == 99
+        assert f"; that port speaks TLS: write -u {url}" in capsys.readouterr().err
+        assert bench(stub.port, "-i", "grpc") == 99
+        assert f"; that port speaks TLS: write -u grpcs://127.0.0.1:{stub.port}" in capsys.readouterr().err
+    with StubServer() as stub:
+        assert cli_bench.main(["-m", "stub", "-u", f"https://127.0.0.1:{stub.port}"]) == 99
+        assert f"does not speak TLS: write -u http://127.0.0.1:{stub.port}" in capsys.readouterr().err
+        assert bench(stub.port, "-i", "grpc") == 99
+        assert "; if that is the server's port of HTTP, use -i http" in capsys.readouterr().err
+
+
+def test_more_samples_than_the_model_takes_are_refused(capsys):
+    with StubServer() as stub:
+        assert bench(stub.port, "-b", "9", "--shape", "A:4") == 99
+    assert "-b 9: model 'stub' takes at most 8 samples in a request" in capsys.readouterr().err

@@ -144,7 +144,7 @@ def test_too_short_runs_are_not_compared(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "line 1, column 2 is no JSON"),
+        ("{", "is no JSON (line 1, column 2: "),
         ("[]", "no JSON object"),
         ("{}", '"schema" is None'),
         (RUN.replace("tisfast-bench/1", "tisfast-bench/9"), "'tisfast-bench/9'"),
@@ -175,6 +175,10 @@ def test_a_missing_file_and_wrong_flags(tmp_path):
     assert run(good)[0] == 99
     assert run(good, good, "--unknown")[0] == 99
     assert run("--help")[0] == 0
+
+
+def test_one_run_each_has_no_line_about_pairs(tmp_path):
+    assert "in each pair" not in run(of(tmp_path, "a.json"), of(tmp_path, "b.json"))[1]
 
 
 def test_runs_of_other_requests_are_not_compared(tmp_path):

@@ -209,7 +209,7 @@ def test_a_folder_without_an_input(tmp_path):
 
 
 WRONG = [
-    ("{", r"line 1, column 2 is no JSON"),
+    ("{", r"is no JSON .line 1, column 2: "),
     ("[]", r'no list "data"'),
     ({"data": []}, r'"data" is empty'),
     ({"data": [[]]}, r"data\[0\] has no steps"),

@@ -43,6 +43,9 @@ def test_each_model_has_its_data(mix_of, tmp_path):
     ("document", "text"),
     [
         ("{", "it is no JSON"),
+        ('{"models": [{"model": "\\ud800"}]}', "it is no JSON ('\\ud800' has half of a surrogate pair"),
+        ('{"models": [{"model": "a", "version": ' + "9" * 5000 + "}]}", "a number in it has too many digits"),
+        ("[" * 100_000, "lists or objects lie too deep"),
         ([], 'it has no list "models"'),
         ({"models": []}, "it has 0 models"),
         ({"models": [{}]}, 'models[0] has no "model"'),

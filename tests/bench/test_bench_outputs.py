@@ -317,6 +317,25 @@ def test_a_full_disk_is_said_with_file_and_remedy(tmp_path):
         write_text(tmp_path / "no" / "folder", "x")
 
 
+def test_a_link_goes_on_to_be_one(tmp_path):
+    (tmp_path / "last.csv").symlink_to("today.csv")
+    for text in ("old", "new"):
+        write_text(tmp_path / "last.csv", text)
+        assert (tmp_path / "today.csv").read_text() == text
+    assert (tmp_path / "last.csv").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_is_open_already_is_written_to_behind_what_it_has(tmp_path):
+    """As /dev/fd/2 of a shell that appends it to a log."""
+    path = tmp_path / "log"
+    with path.open("w") as log:
+        log.write("before\n")
+        log.flush()
+        write_text(f"/dev/fd/{log.fileno()}", "text\n")
+    assert path.read_text() == "before\ntext\n"
+
+
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "out.csv"
     write_text(path, "old")

@@ -20,6 +20,14 @@ from tisfast.errors import BadRequest, ConfigError
         ("{}", "line 1.timestamp is missing"),
         ('{"timestamp": -1}', "line 1.timestamp is -1"),
         ('{"timestamp": 1e999}', "line 1.timestamp is"),
+        ('{"timestamp": ' + "9" * 400 + "}", "line 1.timestamp is 9999"),
+        ('{"timestamp": ' + "9" * 5000 + "}", "line 1 is no JSON (a number in it has too many digits)"),
+        ('{"timestamp": 0, "model": "\\ud800"}', "line 1 is no JSON ('\\ud800' has half of a surrogate pair"),
+        (
+            '{"timestamp": 1e14}\n{"timestamp": 0}',
+            "line 2.timestamp is 0, and that of line 1 100000000000000; at --replay-speed 1 that is a replay of "
+            "1e+11 s, and one has 604800 s at most",
+        ),
         ("\n", "it has no requests"),
     ],
 )
@@ -79,6 +87,37 @@ def test_an_entry_that_a_trace_does_not_have_is_refused(tmp_path, capsys, entry)
 def test_a_flag_that_a_script_left_empty_is_refused(flag):
     with pytest.raises(ConfigError, match=f"{flag} is empty"):
         read(["-m", "a", flag, ""])
+
+
+def test_a_faster_replay_may_be_of_a_longer_time(tmp_path):
+    path = tmp_path / "traffic.jsonl"
+    path.write_text('{"timestamp": 0}\n{"timestamp": 1e10}')
+    assert len(list(read_lines(str(path), FORM, speed=20))) == 2
+    with pytest.raises(BadRequest, match=r"at --replay-speed 10 that is a replay of 1e\+06 s"):
+        list(read_lines(str(path), FORM, speed=10))
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    with pytest.raises(BadRequest, match="it cannot be read"):
+        list(read_lines("a\0b", FORM))
+
+
+def test_capture_writes_over_no_file(tmp_path, capsys):
+    """Whoever forgets the name of the output would lose the last trace."""
+    traces = []
+    for number in (1, 2):
+        traces.append(tmp_path / f"trace.json.{number}")
+        traces[-1].write_text(json.dumps([*traced(number, 1000, ("A", "1", "1", "FP32"))]))
+    before = traces[1].read_text()
+    assert main([str(each) for each in traces]) == 99
+    assert f"{traces[1]} exists already, and is not written over" in capsys.readouterr().err
+    assert traces[1].read_text() == before
+    assert main([*map(str, traces), str(tmp_path / "traffic.jsonl")]) == 0
+    assert main([*map(str, traces), "/dev/stdout"]) == 0
+    out, err = capsys.readouterr()
+    told, *lines = out.splitlines()
+    assert (told, err) == ("2 requests within 0.0 s", told + "\n")
+    assert "\n".join(lines) + "\n" == (tmp_path / "traffic.jsonl").read_text()
 
 
 def test_times_begin_with_the_first_request():

@@ -46,6 +46,9 @@ def test_a_slower_server_is_a_regression_and_the_files_say_the_same(tmp_path, ca
     assert f"http://127.0.0.1:{first.port}\nRequest concurrency: 1\n" in shown
     assert f"http://127.0.0.1:{second.port}\nRequest concurrency: 1\n" in shown
     assert "REGRESSION: mean usec at concurrency 1 is worse by " in shown
+    assert (
+        "\nratio: the median of second by first in each pair; it may differ from the ratio of the two medians" in shown
+    )
     assert "Alternating with a second server: 8 windows of each" in shown
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         "r.html", "r.vs.html", "run.csv", "run.json", "run.vs.csv", "run.vs.json",
@@ -54,6 +57,16 @@ def test_a_slower_server_is_a_regression_and_the_files_say_the_same(tmp_path, ca
     again = capsys.readouterr().out
     assert shown[shown.index("\nConcurrency 1") :] == again[again.index("\nConcurrency 1") :]
     assert "One run each" not in again
+
+
+def test_json_on_standard_output_is_alone_there(capsys):
+    """A line for each server; the text goes to standard error."""
+    with StubServer() as first, StubServer() as second:
+        assert versus(first, second, "--fail-above", "1e9", "--json", "/dev/stdout") == 0
+        out, err = capsys.readouterr()
+        urls = [json.loads(line)["target"]["url"] for line in out.splitlines()]
+        assert urls == [f"127.0.0.1:{each.port}" for each in (first, second)]
+    assert "Alternating with a second server" in err and "\nConcurrency 1\n" in err
 
 
 def test_the_other_way_round_it_is_better():

@@ -13,9 +13,12 @@ from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.encryption import Encryption
+from tisfast.bench.files import is_stream
 from tisfast.bench.flags import parser
+from tisfast.bench.held import held
 from tisfast.bench.level_flags import level_range, listed_levels
 from tisfast.bench.mix_file import check_mix, read_mix, told_mix
+from tisfast.bench.number_flags import check_duration, check_numbers, check_rate, is_whole
 from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.replay_flags import read_replay
 from tisfast.bench.results import Settings
@@ -36,6 +39,10 @@ class Files(NamedTuple):
     json: str
     report: str
     openmetrics: str = ""
+
+    def names(self) -> tuple[str, ...]:
+        """Of all that is written."""
+        return tuple(filter(None, (self.csv, self.export, self.json, self.report, self.openmetrics)))
 
 
 class Metrics(NamedTuple):
@@ -76,6 +83,7 @@ def read(arguments: Sequence[str]) -> Given:
         check_used(typed, [one.asked.address])
         return one
     against = read_against(typed, one.asked)
+    _address(typed.vs, against.protocol == "grpc", typed.ssl_grpc_use_ssl, "--vs")
     second = argparse.Namespace(**{**vars(typed), "url": typed.vs, "protocol": against.protocol})
     try:
         other = _given(second, [*arguments, "-u", typed.vs, "-i", against.protocol])
@@ -89,6 +97,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if not given.model_name and not given.mix and not (given.replay and given.service_kind == "triton"):
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
+    check_numbers(given)
     check_openai(given)
     check_mix(given)
     replay = read_replay(given)
@@ -137,12 +146,22 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         mix=mix,
         replay=replay,
         tracing=read_tracing(given),
+        held=held(given, mix) if given.json else {},
     )
-    files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
+    files = _files(given)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
     return Given(
         asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live, given.calibrate
     )
+
+
+def _files(given: Any) -> Files:
+    found = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
+    names = [name for name in found.names() if not is_stream(name)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two flags write {twice}, and the second would write over the first: name a file for each")
+    return found
 
 
 def _tls(given: Any, address: Address) -> Encryption | None:
@@ -227,6 +246,7 @@ def _load(
         return "request_rate", (rate, rate, 1.0)
     if intervals is not None:
         rate = Intervals(intervals).rate
+        check_rate("--request-intervals", given.request_intervals, rate)
         return "intervals", (rate, rate, 1.0)
     if given.request_rate_range is not None:
         return "request_rate", level_range("--request-rate-range", given.request_rate_range, float)
@@ -234,7 +254,9 @@ def _load(
         return "concurrency", level_range("--concurrency-range", given.concurrency_range, int)
     start = 1 if given.old_concurrency is None else _positive("-t", given.old_concurrency)
     end = 0 if given.old_dynamic else start
-    return "concurrency", (start, end if given.old_limit is None else _positive("-c", given.old_limit), 1)
+    if given.old_limit is not None:
+        end = _bounded("-c", _positive("-c", given.old_limit), limits.BENCH_IN_FLIGHT_MAX)
+    return "concurrency", (_bounded("-t", start, limits.BENCH_IN_FLIGHT_MAX), end, 1)
 
 
 def _ramp(text: str) -> tuple[float, float, float]:
@@ -249,13 +271,16 @@ def _ramp(text: str) -> tuple[float, float, float]:
             f"--request-rate-ramp {text}: the start is 0 or more, the end and the seconds are more, and at least one "
             "request is due within them"
         )
+    check_rate("--request-rate-ramp", text, max(start, end))
+    if seconds > limits.BENCH_SCHEDULE_SECONDS_MAX:
+        raise ConfigError(f"--request-rate-ramp {text}: it takes {limits.BENCH_SCHEDULE_SECONDS_MAX:g} s at most")
     return start, end, seconds
 
 
 def _periodic(given: Any) -> Periodic:
     name, text = "--periodic-concurrency-range", given.periodic_concurrency_range
     parts = text.split(":")
-    if not 2 <= len(parts) <= 3 or not all(each.isdecimal() for each in parts):
+    if not 2 <= len(parts) <= 3 or not all(map(is_whole, parts)):
         raise ConfigError(f"Failed to parse {name}. The value does not match <start:end:step>: {text}")
     start, end, step = (int(each) for each in (*parts, "1")[:3])
     period = 10 if given.request_period is None else given.request_period
@@ -282,7 +307,7 @@ def _sequences(given: Any) -> SequencesAsked:
     begin, end = 1, ID_MAX
     if given.sequence_id_range is not None:
         parts = given.sequence_id_range.split(":")
-        if len(parts) > 2 or not all(each.isdecimal() for each in parts):
+        if len(parts) > 2 or not all(map(is_whole, parts)):
             raise ConfigError(
                 f"Failed to parse --sequence-id-range. The value does not match <start:end>: {given.sequence_id_range}"
             )
@@ -361,6 +386,8 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
     start, end, _ = levels
     if end == 0 and settings.latency_threshold_ms == 0:
         raise ConfigError("The end of the search range and the latency limit can not be both 0 (or 0.0) simultaneously")
+    if mode in ("request_rate", "intervals") and not (given.fixed_schedule or given.replay):
+        check_duration(settings, start)
     if settings.binary_search and settings.latency_threshold_ms == 0:
         raise ConfigError("The --latency-threshold cannot be 0 for binary search mode.")
     if settings.binary_search and (end == 0 or end < start):
@@ -380,13 +407,13 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
         raise ConfigError('--fixed-schedule needs --input-data FILE, whose steps have a "timestamp" in milliseconds')
 
 
-def _address(url: str, grpc: bool, tls: bool) -> Address:
-    """tls: gRPC is encrypted whatever the URL says."""
+def _address(url: str, grpc: bool, tls: bool, flag: str = "-u") -> Address:
+    """tls: gRPC is encrypted whatever the URL says.  flag: that gave the URL, for errors."""
     text = url or ("localhost:8001" if grpc else "localhost:8000")
     try:
         found = parse_url(text if "://" in text else f"{'grpc' if grpc else 'http'}://{text}")
     except BadRequest as error:
-        raise ConfigError(f"-u: {error.message}") from None
+        raise ConfigError(f"{flag}: {error.message}") from None
     return found._replace(grpc=grpc, tls=found.tls or (grpc and tls))
 
 
@@ -418,7 +445,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 def _parameter(text: str) -> tuple[str, bool | int | str]:
     parts = text.split(":")
     name, value, kind = parts if len(parts) == 3 else ("", "", "")
-    if kind == "int" and value.lstrip("-").isdigit():
+    if kind == "int" and is_whole(value.removeprefix("-")):
         return name, int(value)
     if kind == "bool" and value.lower() in ("true", "false", "1", "0"):
         return name, value.lower() in ("true", "1")

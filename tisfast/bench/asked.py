@@ -81,7 +81,8 @@ class Asked:
     (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for the default.  records: each
     request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's; 0: tensors go through the
     connection.  compression: gzip or deflate, of gRPC. endpoint: of OpenAI's, instead of KServe's protocol.  mix:
-    several models; `model` then names them together.  tls: None where nothing is encrypted.
+    several models; `model` then names them together.  tls: None where nothing is encrypted.  held: digests of the
+    files that flags name, by flag.
     """
 
     address: Address
@@ -115,6 +116,7 @@ class Asked:
     mix: Sequence[ModelShare] = ()
     replay: Replay | None = None
     tracing: Tracing = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tisfast.bench.files import write_text
+from tisfast.bench.files import is_stdout, is_stream, write_text
 from tisfast.bench.inputs import FILE_BYTES_MAX
+from tisfast.bench.json_file import parsed, read_json
 from tisfast.errors import BadRequest, ConfigError, TisError
 
 INPUT: Final = "TENSOR_QUEUE_INPUT"
 WRONG: Final = 99
+NS_MAX: Final = 1 << 64
 DESCRIBES: Final = """Make traffic for `tisfast bench --replay` of a server's trace files with the level TENSORS.
 
   tisfast bench capture trace.json traffic.jsonl
@@ -54,6 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     made.add_argument("--versions", action="store_true", help="ask for the versions that answered, too")
     try:
         given = made.parse_args(arguments)
+        if Path(given.traffic).exists() and not is_stream(given.traffic):
+            raise BadRequest(
+                f"{given.traffic} exists already, and is not written over: name a new file behind the traces"
+            )
         found, left_out = traffic([Path(each) for each in given.traces], versions=given.versions)
         if not found:
             raise BadRequest(
@@ -64,8 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     except TisError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG
-    print(f"{len(found)} requests within {found[-1]['timestamp'] / 1000:.1f} s", end="")
-    print(f"; {left_out} were left out, whose inputs or times are not all in the trace" if left_out else "")
+    told = f"{len(found)} requests within {found[-1]['timestamp'] / 1000:.1f} s"
+    if left_out:
+        told += f"; {left_out} were left out, whose inputs or times are not all in the trace"
+    print(told, file=sys.stderr if is_stdout(given.traffic) else sys.stdout)
     return 0
 
 
@@ -76,7 +84,7 @@ def traffic(paths: Sequence[Path], *, versions: bool = False) -> tuple[list[dict
         for entry in _entries(path):
             try:
                 _note(requests.setdefault(entry.get("id"), Traced()), entry)
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise BadRequest(
                     f"{path} has an entry that a trace does not have ({type(error).__name__}: {error}): "
                     f"{json.dumps(entry)[:200]}; name a trace file that is whole"
@@ -98,14 +106,9 @@ def traffic(paths: Sequence[Path], *, versions: bool = False) -> tuple[list[dict
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise BadRequest(f"{path} has more than {FILE_BYTES_MAX} bytes; trace with log-frequency, in several files")
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadRequest(f"{path} cannot be read ({error.strerror}); name a trace file") from None
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{path} is no JSON ({error}); name a trace file") from None
+    name = "name a trace file"
+    remedies = (name, "trace with log-frequency, in several files", name)
+    found = read_json(str(path), str(path), FILE_BYTES_MAX, remedies)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise BadRequest(f"{path} is no list of objects; name a trace file")
     yield from found
@@ -117,11 +120,13 @@ def _note(request: Traced, entry: dict[str, Any]) -> None:
         request.inner = bool(entry.get("parent_id"))
     for each in entry.get("timestamps") or ():
         at = int(each["ns"])
+        if not 0 <= at < NS_MAX:
+            raise ValueError(f"{at:.3g} ns is no time")
         request.first_ns = at if request.first_ns is None else min(request.first_ns, at)
     if entry.get("activity") == INPUT:
         tensor = entry["tensor"]
         try:
-            data = json.loads(f"[{tensor['data']}]")
+            data = parsed(f"[{tensor['data']}]".encode())
         except ValueError:  # it ends with "...", or has a number that JSON does not have
             request.lacking = True
             return

@@ -34,7 +34,7 @@ PERCENTILES: Final = (50, 90, 95, 99)
 
 
 class Row(NamedTuple):
-    """One figure of one level.  worse: the change in percent that is for the worse; p: corrected."""
+    """One figure of one level.  worse: the change in percent that is for the worse; p: corrected; paired: as Rounds."""
 
     level: tuple[str, float]
     name: str
@@ -44,6 +44,7 @@ class Row(NamedTuple):
     p: float
     verdict: str
     worse: float
+    paired: bool
 
 
 class Rounds(NamedTuple):
@@ -90,7 +91,7 @@ def _row(level: tuple[str, float], rounds: Rounds, p: float, margin: float) -> R
         verdict = "unclear"
     else:
         verdict = "worse" if worse > 0 else "better"
-    return Row(level, rounds.name, first, second, ratio, p, verdict, worse)
+    return Row(level, rounds.name, first, second, ratio, p, verdict, worse, rounds.paired)
 
 
 def regressions(rows: Sequence[Row], percent: float) -> list[Row]:
@@ -294,6 +295,11 @@ def report(first: Sequence[Saved], second: Sequence[Saved], rows: Sequence[Row],
         out.write(f"Nothing can be compared: both need {ROUNDS_MIN} rounds or more with answers; measure for longer.\n")
         return USAGE
     out.write(table(rows) + "\n")
+    if any(row.paired for row in rows):
+        out.write(
+            "ratio: the median of second by first in each pair; it may differ from the ratio of the two medians beside "
+            "it.\n"
+        )
     skipped = sorted({f"p{each} usec" for each in PERCENTILES} - {row.name for row in rows})
     if skipped:
         out.write(f"Too few requests for {', '.join(skipped)}: measure for longer.\n")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tisfast.bench.flags import parser
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.json_file import read_json
 from tisfast.bench.json_output import SCHEMA, unpacked
 from tisfast.errors import BadRequest, ConfigError
 
@@ -78,25 +77,11 @@ class Saved:
 
 def read_document(path: str) -> dict[str, Any]:
     """The JSON object of a file.  Raises BadRequest."""
-    try:
-        size = Path(path).stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise BadRequest(
-                f"{path} has {size} bytes, and at most {FILE_BYTES_MAX} are read: measure less at one time"
-            )
-        found = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise BadRequest(
-            f"{path} cannot be read ({error.strerror}); name a file that tisfast bench --json wrote"
-        ) from None
-    except json.JSONDecodeError as error:
-        raise BadRequest(
-            f"{path}: line {error.lineno}, column {error.colno} is no JSON ({error.msg}): it was cut, or is another"
-        ) from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"{path} is no JSON text ({error}); name a file that tisfast bench --json wrote") from None
+    wrote = "name a file that tisfast bench --json wrote"
+    remedies = (wrote, "measure less at one time", f"it was cut, or is another: {wrote}")
+    found = read_json(path, path, FILE_BYTES_MAX, remedies)
     if not isinstance(found, dict):
-        raise BadRequest(f"{path} is no JSON object; name a file that tisfast bench --json wrote")
+        raise BadRequest(f"{path} is no JSON object; {wrote}")
     return found
 
 
@@ -127,7 +112,7 @@ def own_run(path: str, document: Mapping[str, Any]) -> Saved:
         "batch size": f"{target['batch_size']}",
         "model's version": f"{target['version']}",
         **{f"machine's {name}": str(value) for name, value in document["machine"].items()},
-        **_load_flags(path, document["arguments"]),
+        **_load_flags(path, document["arguments"], document.get("held", {})),
     }
     levels, errors = {}, {}
     for level in document["levels"]:
@@ -141,13 +126,14 @@ def own_run(path: str, document: Mapping[str, Any]) -> Saved:
     return Saved(path, str(target["url"]), setup, levels, int(target["batch_size"]), errors, alternated)
 
 
-def _load_flags(path: str, arguments: list[str]) -> dict[str, str]:
-    """What a command line says of the requests, by flag."""
+def _load_flags(path: str, arguments: list[str], held: Mapping[str, str]) -> dict[str, str]:
+    """What a command line says of the requests, by flag; of files what they held, whatever their names."""
     try:
         given = parser().parse_args(arguments)
     except ConfigError as error:
         raise BadRequest(f"{path}: its arguments are those of another version ({error}); measure again") from None
-    return {f"--{name.replace('_', '-')}": str(getattr(given, name)) for name in LOAD_FLAGS}
+    told = {f"--{name.replace('_', '-')}": str(getattr(given, name)) for name in LOAD_FLAGS if name not in held}
+    return told | {f"content of --{name.replace('_', '-')}": str(text) for name, text in held.items()}
 
 
 def _exported(path: str, document: Mapping[str, Any]) -> Saved:

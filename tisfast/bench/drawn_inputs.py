@@ -61,14 +61,17 @@ class Drawn:
     def _tensor(self, spec: TensorMetadata) -> BufferTensor:
         shape = self._shape(spec)
         count = math.prod(shape)  # whole numbers of any size
-        if count * max(NUMPY[spec.datatype].itemsize, 1) > BYTES_MAX:
-            raise BadRequest(f"input '{spec.name}' of shape {list(shape)} has more than {BYTES_MAX} bytes")
+        each = self._string_bytes() if spec.datatype == "BYTES" else NUMPY[spec.datatype].itemsize
+        if count * max(each, 1) > BYTES_MAX:
+            raise BadRequest(
+                f"input '{spec.name}' of shape {list(shape)} has more than {BYTES_MAX} bytes, {each} in an element"
+            )
         return tensor_of(spec.name, spec.datatype, self._values(spec.datatype, count).reshape(shape))
 
     def _shape(self, spec: TensorMetadata) -> tuple[int, ...]:
         dims = spec.shape[1:] if self._batches else spec.shape
         given = self._shapes.get(spec.name)
-        if given is not None and -1 in dims:
+        if given is not None:
             pairs = zip(dims, given, strict=False)
             if len(given) != len(dims) or any(want not in (-1, have) for want, have in pairs):
                 raise BadRequest(
@@ -96,10 +99,13 @@ class Drawn:
             return self._random.integers(0, 2, count).astype(dtype)
         return self._random.integers(0, 128, count).astype(dtype)
 
+    def _string_bytes(self) -> int:
+        return len(self._strings.text) if self._zero or self._strings.text else self._strings.length
+
     def _texts(self, count: int) -> np.ndarray[Any, Any]:
         found = np.empty(count, np.object_)
         if self._zero or self._strings.text:
-            found[:] = [self._strings.text.encode()] * count
+            found[:] = [self._strings.text.encode("utf-8", "surrogateescape")] * count
         else:
             drawn = self._random.choice(LETTERS, (count, self._strings.length))
             found[:] = [row.tobytes() for row in drawn]

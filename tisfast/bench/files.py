@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from tisfast.errors import Unavailable
+
+STDOUT: Final = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+ODD: Final = "backslashreplace"
+"""Names of files may be no UTF-8."""
+OPEN: Final = ("/dev/", "/proc/")
+"""Where names of what is open already are: whatever it is, also a file, it is written to where it is."""
+
+
+def is_stdout(path: str) -> bool:
+    """It names this process's standard output."""
+    return path in STDOUT
+
+
+def is_stream(path: str) -> bool:
+    """It is written to where it is, one text behind the other: there is nothing to move there."""
+    target = Path(path)
+    return path.startswith(OPEN) or (target.exists() and not target.is_file())
 
 
 def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
@@ -15,20 +34,30 @@ def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
 
     text: in pieces, or a str.  Raises Unavailable, with the file, the reason and what to do.
     """
-    target = Path(path)
-    # /dev/stdout or a pipe is written to where it is: there is nothing to move.
-    is_file = target.is_file() or not target.exists()
-    beside = target.with_name(f".{target.name}.{os.getpid()}") if is_file else target
+    pieces = [text] if isinstance(text, str) else text
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.writelines([text] if isinstance(text, str) else text)
-        if beside != target:
-            beside.replace(target)
+        if is_stdout(str(path)):
+            sys.stdout.writelines(pieces)
+            sys.stdout.flush()
+        elif is_stream(str(path)):
+            with Path(path).open("a", encoding="utf-8", errors=ODD) as stream:
+                stream.writelines(pieces)
+        else:
+            _write_file(Path(os.path.realpath(path)), pieces)  # a link goes on to be one
     except OSError as error:
-        if beside != target:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
         raise Unavailable(
-            f"{target} could not be written ({error.strerror or error}): name a file in a folder that exists, may be "
-            "written to and has room for it"
+            f"{path} could not be written ({error.strerror or error}): name a file in a folder that "
+            "exists, may be written to and has room for it"
         ) from None
+
+
+def _write_file(target: Path, pieces: Iterable[str]) -> None:
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8", errors=ODD) as file:
+            file.writelines(pieces)
+        beside.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise

@@ -7,6 +7,7 @@ dimension by the number of elements, "parameters" of a request, and tolerances o
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tisfast import limits
 from tisfast.bench.expected import Expected, Tolerance
+from tisfast.bench.json_file import read_json
 from tisfast.bench.tensor_data import Place, array_of_file, array_of_json
 from tisfast.client import ModelMetadata, TensorMetadata
 from tisfast.client.arrays import Array, tensor_of
@@ -37,6 +40,8 @@ OTHER_KINDS: Final = {
 IGNORED: Final = ("model",)
 PARAMETERS: Final = "parameters"
 TIMESTAMP: Final = "timestamp"
+TIMESTAMP_MS_MAX: Final = 1e15
+"""Above any time since 1970 in milliseconds, and below those in nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Reading:
         """Without the batch's dimension; free ones are those of --shape, where it says them."""
         dims = spec.shape[1:] if self.batches else spec.shape
         given = self.shapes.get(spec.name)
-        if given is None or -1 not in dims:
+        if given is None:
             return tuple(dims)
         if len(given) != len(dims) or any(want not in (-1, have) for want, have in zip(dims, given, strict=True)):
             raise BadRequest(
@@ -143,6 +148,12 @@ def all_timestamps(found: Sequence[float | None]) -> list[float]:
         raise BadRequest(
             f'--fixed-schedule: step {found.index(None)} of the input data has no "timestamp"; give each step its '
             "milliseconds from the start"
+        )
+    last, most = max(times, default=0.0), limits.BENCH_SCHEDULE_SECONDS_MAX
+    if last > most * 1000:
+        raise BadRequest(
+            f'--fixed-schedule: step {times.index(last)} of the input data has the "timestamp" {last:.15g}, and a '
+            f"schedule ends after {most * 1000:.0f} ms ({most:g} s) at the latest; count milliseconds from its start"
         )
     return times
 
@@ -232,24 +243,8 @@ def _file(path: Path, reading: Reading) -> list[tuple[DataStep, ...]]:
 
 
 def _json(path: Path, form: str) -> Any:
-    try:
-        size = path.stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise BadRequest(
-                f"--input-data {path}: the file has {size} bytes, and may have {FILE_BYTES_MAX}: cut it in two"
-            )
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadRequest(
-            f"--input-data {path}: it cannot be read ({error.strerror}); name a JSON file, a folder, zero or random"
-        ) from None
-    except json.JSONDecodeError as error:
-        raise BadRequest(
-            f"--input-data {path}: line {error.lineno}, column {error.colno} is no JSON ({error.msg}); "
-            f"its form is {form}"
-        ) from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"--input-data {path}: the file is no JSON text ({error}); its form is {form}") from None
+    remedies = ("name a JSON file, a folder, zero or random", "cut it in two", f"its form is {form}")
+    return read_json(str(path), f"--input-data {path}: it", FILE_BYTES_MAX, remedies)
 
 
 def _streams(path: Path, key: str, data: Any) -> list[list[Any]]:
@@ -296,9 +291,10 @@ def timestamp_of(place: Place, entry: Mapping[str, Any]) -> float | None:
     value = entry.get(TIMESTAMP)
     if TIMESTAMP not in entry:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= TIMESTAMP_MS_MAX:
         raise place.at(TIMESTAMP).wrong(
-            f"is {json.dumps(value)[:40]}", "write milliseconds from the start of the schedule"
+            f"is {json.dumps(value)[:40]}",
+            f"write milliseconds from the start of the schedule, {TIMESTAMP_MS_MAX:g} at most",
         )
     return float(value)
 
@@ -332,6 +328,6 @@ def _expected(place: Place, outputs: Any, reading: Reading) -> Iterator[tuple[st
 
 def _bound(here: Place, value: Mapping[str, Any], key: str, default: float) -> float:
     found = value.get(key, default)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < float("inf"):
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= sys.float_info.max:
         raise here.at(key).wrong(f"is {json.dumps(found)[:40]}", "write a number of 0 or more")
     return float(found)

@@ -108,6 +108,7 @@ def document(run: Run) -> dict[str, Any]:
         "target": asdict(run.target),
         "settings": asdict(run.settings),
         "arguments": list(run.arguments),
+        "held": dict(run.held),
         "machine": dict(run.machine),
         "server_version": run.server_version,
         "levels": [_level(run, level) for level in run.levels],

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tisfast import limits
+from tisfast.bench.number_flags import check_rate
 from tisfast.errors import ConfigError
 
 
@@ -32,11 +33,14 @@ def _list(name: str, text: str, kind: type[int] | type[float]) -> tuple[float, .
         raise ConfigError(f"Failed to parse {name}. Levels of a list are more than 0, each more than the last: {text}")
     if len(values) > limits.BENCH_LEVELS_MAX:
         raise ConfigError(f"{name} has {len(values)} levels; at most {limits.BENCH_LEVELS_MAX} are measured")
-    _check_in_flight(name, text, kind, values[-1])
+    _check_ends(name, text, kind, values[0], values[-1])
     return values
 
 
-def _check_in_flight(name: str, text: str, kind: type[int] | type[float], most: float) -> None:
+def _check_ends(name: str, text: str, kind: type[int] | type[float], least: float, most: float) -> None:
+    if kind is float:
+        check_rate(name, text, least)
+        check_rate(name, text, most)
     if kind is int and most > limits.BENCH_IN_FLIGHT_MAX:
         raise ConfigError(f"{name}={text} has {most} requests under way; at most {limits.BENCH_IN_FLIGHT_MAX} can be")
 
@@ -62,7 +66,7 @@ def level_range(name: str, text: str, kind: type[int] | type[float]) -> tuple[fl
         raise ConfigError(f"Failed to parse {name}. Start and step are more than 0, the end is 0 or more: {text}")
     if end and end < start:
         raise ConfigError(f"{name}={text} measures nothing: its end {end:g} is below its start {start:g}")
-    _check_in_flight(name, text, kind, max(start, end))
+    _check_ends(name, text, kind, start, max(start, end))
     if end and (end - start) / step > limits.BENCH_LEVELS_MAX:
         raise ConfigError(f"{name}={text} has more than {limits.BENCH_LEVELS_MAX} levels")
     return start, end, step

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.bench.asked import Data, ModelShare
-from tisfast.errors import ConfigError
+from tisfast.bench.json_file import read_json
+from tisfast.errors import BadRequest, ConfigError
 
 FILE_BYTES_MAX: Final = 1 << 20
 MODELS_MAX: Final = 256
@@ -117,15 +118,8 @@ def _is_shape(dims: Any) -> bool:
 
 
 def _json(path: str) -> Any:
+    remedies = (f"its form is {FORM}", "data belong into files of their own", f"its form is {FORM}")
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
-        if len(text) > FILE_BYTES_MAX:
-            raise ConfigError(
-                f"--mix {path}: it has more than {FILE_BYTES_MAX} bytes; data belong into files of their own"
-            )
-        return json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"--mix {path}: it cannot be read ({error.strerror}); its form is {FORM}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--mix {path}: it is no JSON ({error}); its form is {FORM}") from None
+        return read_json(path, f"--mix {path}: it", FILE_BYTES_MAX, remedies)
+    except BadRequest as error:
+        raise ConfigError(error.message) from None

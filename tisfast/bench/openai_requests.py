@@ -62,7 +62,7 @@ def read_bodies(asked: Asked) -> Bodies:
 
 def _replayed(replay: Replay, asked: Asked) -> Bodies:
     texts, times = [], []
-    for line in read_lines(replay.path, PAYLOAD_FORM):
+    for line in read_lines(replay.path, PAYLOAD_FORM, replay.speed):
         texts.append(_rendered(_completed(_payload(line.place, line.entry), asked)))
         times.append(line.at_ms)
     return Bodies(texts, list(from_start(times, replay.speed)))

@@ -92,7 +92,7 @@ class _Replayed:
 
 
 def _replayed(asked: Asked, replay: Replay, client: Client) -> Session:
-    models, times = _read(asked, replay, client, read_lines(replay.path, FORM))
+    models, times = _read(asked, replay, client, read_lines(replay.path, FORM, replay.speed))
     position = np.empty(len(times), np.uint32)  # of each request among the templates, which lie model by model
     position[np.concatenate([each.numbers for each in models])] = np.arange(len(times), dtype=np.uint32)
     due = from_start(times, replay.speed)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from tisfast import limits
 from tisfast.bench.inputs import FILE_BYTES_MAX, STEPS_MAX, TIMESTAMP, timestamp_of
+from tisfast.bench.json_file import parsed
 from tisfast.bench.tensor_data import Place
 from tisfast.errors import BadRequest
 
@@ -62,30 +65,63 @@ class Line:
         return {**inputs, **parameters}
 
 
-def read_lines(path: str, form: str) -> Iterator[Line]:
-    """Each line that is not empty, in the order of the file.  Raises BadRequest."""
-    count = 0
-    try:
-        if Path(path).stat().st_size > FILE_BYTES_MAX:
-            raise BadRequest(f"{FLAG} {path}: the file has more than {FILE_BYTES_MAX} bytes: cut it in two")
-        with Path(path).open("rb") as file:
-            for number, text in enumerate(file, 1):
-                if text.isspace():
-                    continue
-                count += 1
-                if count > STEPS_MAX:
-                    raise BadRequest(f"{FLAG} {path}: it has more than {STEPS_MAX} requests: cut it in two")
-                yield _line(Place(path, f"line {number}", FLAG), text, form)
-    except OSError as error:
-        raise BadRequest(f"{FLAG} {path}: it cannot be read ({error.strerror}); name a file of lines {form}") from None
-    if not count:
+def read_lines(path: str, form: str, speed: float = 1.0) -> Iterator[Line]:
+    """Each line that is not empty, in the order of the file.  Raises BadRequest, also where they lie too far apart."""
+    ends: list[Line] = []
+    found = 0
+    for number, text in _texts(path, form):
+        if text.isspace():
+            continue
+        found += 1
+        if found > STEPS_MAX:
+            raise BadRequest(f"{FLAG} {path}: it has more than {STEPS_MAX} requests: cut it in two")
+        line = _line(Place(path, f"line {number}", FLAG), text, form)
+        ends = _ends([*ends, line], line, speed)
+        yield line
+    if not found:
         raise BadRequest(f"{FLAG} {path}: it has no requests; write lines {form}")
+
+
+def _texts(path: str, form: str) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers, as long as all together are not too many bytes."""
+    left = FILE_BYTES_MAX
+    try:
+        with Path(path).open("rb") as file:
+            for number in count(1):
+                text = file.readline(left + 1)
+                if not text:
+                    return
+                left -= len(text)
+                if left < 0:
+                    raise BadRequest(f"{FLAG} {path}: the file has more than {FILE_BYTES_MAX} bytes: cut it in two")
+                yield number, text
+    except (OSError, ValueError) as error:  # ValueError: a name with NUL
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequest(f"{FLAG} {path}: it cannot be read ({reason}); name a file of lines {form}") from None
+
+
+def _ends(lines: list[Line], last: Line, speed: float) -> list[Line]:
+    """The earliest and the latest one.  Raises BadRequest, in the name of the last, when the latest comes too late."""
+    first, latest = min(lines, key=_when), max(lines, key=_when)
+    seconds, most = (latest.at_ms - first.at_ms) / speed / 1000, limits.BENCH_SCHEDULE_SECONDS_MAX
+    if not seconds <= most:
+        other = latest if last is first else first
+        raise last.place.at(TIMESTAMP).wrong(
+            f"is {last.at_ms:.15g}, and that of {other.place.key} {other.at_ms:.15g}",
+            f"at --replay-speed {speed:g} that is a replay of {seconds:.4g} s, and one has {most:g} s at most: write "
+            "milliseconds, cut the file, or raise the speed",
+        )
+    return [first, latest]
+
+
+def _when(line: Line) -> float:
+    return line.at_ms
 
 
 def _line(place: Place, text: bytes, form: str) -> Line:
     try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        entry = parsed(text)
+    except ValueError as error:
         raise place.wrong(f"is no JSON ({error})", f"the form of a line is {form}") from None
     if not isinstance(entry, dict):
         raise place.wrong("is no JSON object", f"the form of a line is {form}")

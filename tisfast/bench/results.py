@@ -278,7 +278,7 @@ class Settings:
 class Run:
     """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or "";
     payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept; mixture: of several
-    models.
+    models; held: digests of the files that flags name, by flag.
     """
 
     target: Target
@@ -289,3 +289,4 @@ class Run:
     levels: tuple[Measurement, ...]
     payloads: Sequence[bytes] = ()
     mixture: Mixture | None = None
+    held: Mapping[str, str] = field(default_factory=dict)

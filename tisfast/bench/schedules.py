@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from tisfast.bench.json_file import read_bytes
+from tisfast.bench.number_flags import is_whole
 from tisfast.errors import BadRequest
 
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,6 +24,7 @@ DRAWN: Final = 1024
 """Gaps that are drawn at one time, so that what is drawn does not depend on how it is asked."""
 INTERVALS_MAX: Final = 10_000_000
 """Lines of a file of intervals."""
+INTERVALS_BYTES_MAX: Final = 20 * INTERVALS_MAX
 INTERVAL_US_MAX: Final = 86_400_000_000
 """Of one interval: a day."""
 
@@ -164,17 +166,19 @@ def read_intervals(path: str) -> Times:
     """The file of --request-intervals: a whole number of microseconds on each line.  Raises BadRequest."""
     hint = "write one whole number of microseconds on each line"
     try:
-        text = Path(path).read_text(encoding="ascii")
+        text = read_bytes(path, INTERVALS_BYTES_MAX).decode("ascii")
     except OSError as error:
         raise BadRequest(f"--request-intervals {path}: the file cannot be read ({error.strerror}); {hint}") from None
     except UnicodeDecodeError as error:
         raise BadRequest(f"--request-intervals {path}: byte {error.start} of the file is no ASCII; {hint}") from None
+    if len(text) > INTERVALS_BYTES_MAX:
+        raise BadRequest(f"--request-intervals {path}: the file has more than {INTERVALS_BYTES_MAX} bytes; cut it")
     gaps = []
     for number, line in enumerate(text.splitlines(), 1):
         word = line.strip()
         if not word:
             continue
-        if not word.isdecimal() or int(word) > INTERVAL_US_MAX:
+        if not is_whole(word) or int(word) > INTERVAL_US_MAX:
             raise BadRequest(
                 f"--request-intervals {path}: line {number} is {word!r:.40}, and must be a number from 0 to "
                 f"{INTERVAL_US_MAX}; {hint}"

@@ -81,7 +81,12 @@ def look_up(client: Client, asked: Asked) -> Model:
     if asked.endpoint:
         return Model(ModelMetadata(asked.model, (), "", (), ()), {})
     model = client.model(asked.model, asked.version)
-    server = client.metadata()
+    try:
+        server = client.metadata()
+    except NotFound as error:
+        raise NotFound(
+            f"{asked.address} does not serve KServe's protocol 2 at /v2 ({error.message}); name its port"
+        ) from None
     metadata = model.metadata()
     found = Model(
         metadata,
@@ -104,6 +109,11 @@ def look_up(client: Client, asked: Asked) -> Model:
         )
     if asked.batch_size > 1 and found.batches == 0:
         raise BadRequest("can not specify batch size > 1 as the model does not support batching")
+    if found.batches and asked.batch_size > found.batches:
+        raise BadRequest(
+            f"-b {asked.batch_size}: model '{asked.model}' takes at most {found.batches} samples in a request "
+            "(max_batch_size)"
+        )
     if found.decoupled and not asked.settings.streaming:
         raise BadRequest(f"model '{asked.model}' is decoupled: it answers in a stream, so add --streaming and -i grpc")
     return found
@@ -258,6 +268,7 @@ class Session:
             ),
             settings=asked.settings,
             arguments=asked.arguments,
+            held=asked.held,
             machine=machine(),
             server_version=self.model.server,
             levels=tuple(measured),

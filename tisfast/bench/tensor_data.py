@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -146,7 +147,8 @@ def _typed(here: Place, flat: list[Any], spec: TensorMetadata) -> Array:
 
 def _is_of(value: Any, dtype: np.dtype[Any]) -> bool:
     if dtype.kind == "f":
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        return whole or isinstance(value, float)
     if dtype.kind == "b":
         return isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))
     if isinstance(value, bool) or not isinstance(value, int):

@@ -68,19 +68,17 @@ def read_tls(given: Any, address: Address) -> Encryption | None:
 
 def check_used(given: Any, addresses: Iterable[Address]) -> None:
     """Flags that would change nothing are refused: who gives them believes that the connection is encrypted."""
-    used = {(address.grpc, address.tls) for address in addresses}
-    for grpc, flags, url in ((False, HTTPS, "-u https://HOST:PORT"), (True, GRPC, "--ssl-grpc-use-ssl")):
-        named = next((flag for flag in flags if _value(given, flag) is not None), "")
-        if named and (grpc, False) in used and (grpc, True) not in used:
-            raise ConfigError(f"{named} is of an encrypted connection, and this one is not: add {url}")
-
-
-def no_certificate(tls: Encryption | None, address: Address) -> str:
-    """What may be the cause when a server takes an encrypted connection and ends it, or ""."""
-    if tls is None or tls.cert is not None:
-        return ""
-    flag = "--ssl-grpc-certificate-chain-file" if address.grpc else "--ssl-https-client-certificate-file"
-    return f"; if it asks clients for a certificate, name one with {flag}"
+    encrypted = {address.grpc for address in addresses if address.tls}
+    switched = {"--ssl-grpc-use-ssl": "-i grpc"} if given.ssl_grpc_use_ssl else {}
+    https = {flag: "-u https://HOST:PORT" for flag in HTTPS if _value(given, flag) is not None}
+    grpcs = {flag: "-i grpc --ssl-grpc-use-ssl" for flag in GRPC if _value(given, flag) is not None}
+    for grpc, flags in ((False, https), (True, switched | grpcs)):
+        named, remedy = next(iter(flags.items()), ("", ""))
+        if named and grpc not in encrypted:
+            what = "gRPC" if grpc else "HTTPS"
+            raise ConfigError(
+                f"{named} is of encrypted {what}, and this connection is not: add {remedy}, or leave it out"
+            )
 
 
 def _check(flag: str, values: str, value: str | None) -> None:
