@@ -10,7 +10,7 @@ import tritonclient.http as httpclient
 
 from tests.system.analyze_models import ALONE, BATCHED, PLAIN, SHORT, TOGETHER, analyze
 
-LOAD = ("--concurrency", "8", "--search", "brute")
+LOAD = ("--concurrency", "12", "--search", "brute")
 
 
 def rows(folder):
@@ -26,8 +26,9 @@ def two(tmp_path, write_model):
 
 
 def test_models_that_share_a_server_are_searched_together(two):
+    """Each one holds up the other in a closed loop, so only both settings together win, by a factor of 2 or more."""
     repository, out = two
-    own = ("-m", "many=1,wide=3", "--model-repository", repository, "-o", out, *SHORT, *LOAD)
+    own = ("-m", "many,wide", "--model-repository", repository, "-o", out, *SHORT, *LOAD[:2], "--search", "quick")
     flags = ("--instances", "many:1,4", "--max-batch-sizes", "wide:1,8", "--explain")
     code, text, err = analyze(*own, *flags)
     assert (code, err) == (0, ""), text
@@ -36,7 +37,7 @@ def test_models_that_share_a_server_are_searched_together(two):
     assert found[0]["Model Config"] == "many:instances 4, wide:max_batch_size 8", text
     assert (found[0]["Instance Group"], found[1]["Max Batch Size"]) == ("4", "8")
     share = float(found[1]["Throughput (infer/sec)"]) / float(found[0]["Throughput (infer/sec)"])
-    assert 1.5 < share < 6  # 3 of 4 requests are for `wide`, drawn by chance
+    assert 0.5 < share < 2  # half of the requests are for each, drawn by chance
     assert "count: 4" in (out / "best/1/many/config.pbtxt").read_text()
     assert "max_batch_size: 8" in (out / "best/1/wide/config.pbtxt").read_text()
     assert "Of wide: " in text

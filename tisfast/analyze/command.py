@@ -255,8 +255,9 @@ class _Analysis:
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
-        instances = None if self._subject.several else self._subject.in_force(INSTANCES)
-        said = explained(ranked, trials, given.aims, instances, given.confirm + 1)
+        instances = self._subject.in_force(INSTANCES) if len(self._models) == 1 else None
+        form = given.models[0] if given.formats else ""
+        said = explained(ranked, trials, given.aims, instances, given.confirm + 1, form)
         print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
         for line in failures(trials):
             print(f"failed: {line}")

@@ -8,7 +8,7 @@ from typing import Final
 from tisfast import limits
 from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
 from tisfast.analyze.trials import Served, Share, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, Value
+from tisfast.analyze.variants import DEFAULT, FORMAT, INSTANCES, Value
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -17,11 +17,11 @@ NOTED: Final = 1.1
 
 
 def explained(
-    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None, needed: int = 1
+    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None, needed: int = 1, form: str = ""
 ) -> list[str]:
     """Sentences; each one stands on figures that it names.
 
-    instances: the default's, where they can be told; needed: as in ranking.
+    instances: the default's, where they can be told; needed: as in ranking; form: of several formats the default one.
     """
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
@@ -38,6 +38,7 @@ def explained(
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
+    said += _of_formats(ranked, form)
     said += _of_instances(ranked, instances)
     said += _client(winner, default)
     said += _failed(ranked, trials)
@@ -171,6 +172,17 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
         f"It is the default: no variant is better by more than {aims.margin:g} % (--margin); the next one, "
         f"{second.trial.variant.text}, has {second.trial.throughput:.4g} inferences/s at {second.trial.load}."
     )
+
+
+def _of_formats(ranked: Sequence[Ranked], default: str) -> Iterator[str]:
+    """What each format gives at its best."""
+    best: dict[str, Trial] = {}
+    for each in ranked:
+        best.setdefault(str(each.trial.variant.value(FORMAT) or default), each.trial)
+    if not default or len(best) < 2:
+        return
+    parts = [f"{name}: {each.throughput:.4g}/s{_execution(each)}" for name, each in best.items()]
+    yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}."
 
 
 def _of_instances(ranked: Sequence[Ranked], default: Value | None) -> Iterator[str]:
