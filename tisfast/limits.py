@@ -759,6 +759,10 @@ ANALYZE_LOAD_SECONDS_MAX: Final = 600.0
 """That a variant may take to load."""
 ANALYZE_STARTS_MAX: Final = 10
 """Starts of a server of its own, behind the first: a variant may end it."""
+ANALYZE_AROUND_MAX: Final = 256
+"""Neighbours along several axes that a step of the climb measures: nearer ones first."""
+ANALYZE_RATE_MAX: Final = 10_000_000.0
+"""Requests a second of a level: more than any client sends."""
 ANALYZE_CONFIRM_MAX: Final = 100
 """Times that the best variants are measured again."""
 ANALYZE_CONFIRM_WAVES_MAX: Final = 10

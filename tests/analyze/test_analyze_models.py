@@ -144,7 +144,7 @@ def test_figures_of_each_model_are_shown_and_kept():
     found = ranking(rows, aims, Simplicity(Space((Axis("a:instances", (1, 2)),))))
     lines = table(found).splitlines()
     assert [line.split()[:2] for line in lines[2:4]] == [["a", "90"], ["b", "80"]]
-    said = "\n".join(explained(found, rows, aims, None))
+    said = "\n".join(explained(found, rows, aims, BOTH))
     assert "Of b: 50 inferences/s became 80, and p99 10 ms became 5 ms; the share of the queue went from 10 %" in said
     again = joined(rows[0], rows[1], 1)
     assert again.models["a"].throughput == 95

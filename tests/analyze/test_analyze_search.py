@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analyze.made_trials import trial, variant
-from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
+from tisfast.analyze.aims import Aims, Constraint, Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
 from tisfast.analyze.subject import Subject
@@ -49,6 +49,23 @@ def test_climbing_goes_round_a_corner_and_past_failures():
 
     quick(GRID, (0, 0), score, 0.01)
     assert (2, 2) in asked  # it went on from (1, 1)
+
+
+def test_the_search_begins_at_the_nearest_values():
+    axes = (Axis("instances", (2, 4, 8)), Axis("max_batch_size", (1, 7, 20)), Axis("parameters.x", ('"a"', '"b"')))
+    assert Space(axes).start(Subject({"m": {**CONFIG, "instance_group": [{"count": 5}]}}).in_force) == (1, 1, 0)
+
+
+def test_neighbours_along_several_axes_are_bounded():
+    """Axes of one value have none; nearer ones come first."""
+    assert Space((Axis("x", (1,)), Axis("y", (1, 2)), Axis("z", (1, 2, 3)))).around((0, 0, 1)) == [(0, 1, 2), (0, 1, 0)]
+    single = tuple(Axis(f"one{at}", (1,)) for at in range(100))
+    assert Space(single).around((0,) * 100) == []
+    many = Space(tuple(Axis(f"two{at}", (1, 2)) for at in range(13)))
+    found = many.around((0,) * 13)
+    assert len(found) == len(set(found)) == 256
+    assert [sum(each) for each in found] == sorted(map(sum, found))
+    assert sum(found[0]) == 2
 
 
 def test_climbing_ends_on_a_plain():
@@ -212,6 +229,31 @@ def test_a_setting_with_a_flag_of_its_own_is_not_set_as_a_path(text):
         free_axis(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('x={"a":1,"b":[2,3]}', ('{"a": 1, "b": [2, 3]}',)),
+        ('x={"a":1},{"a":2}', ('{"a": 1}', '{"a": 2}')),
+        ("x=[[1,2],[3]]", ("[1, 2]", "[3]")),
+        ("x=fast,slow", ('"fast"', '"slow"')),
+        ("x=1,true,fast", (1, "true", '"fast"')),
+        ('x="a,b","c"', ('"a,b"', '"c"')),
+    ],
+)
+def test_values_of_any_key(text, values):
+    assert free_axis(text).values == values
+
+
+def test_settings_that_cannot_be_are_refused_before_anything_is_measured():
+    for text, told in (
+        ("instance_group.count=1,2", "'instance_group' is no message of the configuration"),
+        ('instance_group=[[{"count": "many"}]]', "is no value that it can have"),
+        ("instance_group=3", "is no value that it can have"),
+    ):
+        with pytest.raises(BadRequest, match=told):
+            check(Space((free_axis(text),)), CONFIG, "m")
+
+
 def test_a_list_without_values_is_refused():
     with pytest.raises(ConfigError, match="the list has no value"):
         free_axis("x=[]")
@@ -242,6 +284,20 @@ def tries(rows, mode="concurrency"):
 def test_a_variant_that_fails_is_tried_once_and_not_at_lower_levels_again():
     bench, found = tries(lambda level: trial({}, level, 0, failure="it did not load"))
     assert len(found.rows(variant(instances=5))) == 1 and len(bench.levels) == 1
+
+
+def test_without_figures_of_the_default_gains_are_against_the_first_variant_that_has_some():
+    rows = {"default": trial({}, 1, 0, failure="it does not load")}
+    made = [trial({"instances": count}, 16, 100 * count) for count in (2, 4)]
+    bench, found = tries(lambda level: rows["default"])
+    assert best_level(found.rows(DEFAULT), found.aims, None) is None
+    bench.rows = lambda level: made[0]
+    base = best_level(found.rows(made[0].variant), found.aims, None)
+    assert found.score(made[0].variant, base) == 0
+    bench.rows = lambda level: made[1]
+    assert found.score(made[1].variant, base) == pytest.approx(math.log(2))
+    bench.rows = lambda level: rows["default"]
+    assert found.score(variant(instances=5), base) == -math.inf
 
 
 def test_a_rate_that_is_too_high_is_followed_by_lower_ones():

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from tisfast.analyze.arguments import parser, read, read_all
 from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED
@@ -97,6 +103,98 @@ def test_what_is_typed_wins(given):
     assert found.asked.address.port == 9
 
 
+def test_typed_flags_that_may_be_repeated_win(given):
+    text = """
+model_repository: /m
+profile_models: m
+objectives: {perf_throughput: 2}
+constraints: {perf_latency_p99: {max: 100}, perf_throughput: {min: 5}}
+triton_server_flags: {log-verbose: 1, cache-config: "local,size=1"}
+perf_analyzer_flags: {shape: "A:4", input-data: zero, b: 2}
+concurrency: [1, 2]
+model_config_parameters:
+  dynamic_batching: {preferred_batch_size: [[2], [4]]}
+  parameters: {A: {string_value: "1"}, B: {string_value: "2"}}
+"""
+    found = given(
+        text,
+        *("--objective", "latency_p99", "--latency-budget", "50", "--server-flag=--log-verbose=0", "--shape", "A:8"),
+        *("--preferred-batch-sizes", "8", "--set", "parameters.A=7", "--request-rate", "10", "--batch-size", "4"),
+    )
+    assert found.aims.objectives == (("latency_p99", 1.0),)
+    assert [each.text for each in found.aims.constraints] == ["throughput >= 5/s", "latency_p99 <= 50 ms"]
+    assert found.server_flags == ("--cache-config=local,size=1", "--log-verbose=0")
+    assert found.asked.data.shapes == (("A", (8,)),)
+    assert found.asked.data.zero
+    assert found.asked.batch_size == 4
+    assert (found.load.mode, found.load.levels) == ("request_rate", (10,))
+    assert {axis.name: axis.values for axis in found.space.axes} == {
+        "preferred_batch_size": ("[8]",),
+        "parameters.A": (7,),
+        "parameters.B": ('"2"',),
+    }
+    assert [each.text for each in given(text, "--constraint", "perf_latency_p99<=7").aims.constraints] == [
+        "throughput >= 5/s",
+        "latency_p99 <= 7 ms",
+    ]
+    remote = "triton_launch_mode: remote\nprofile_models: m\nlatency_budget: 5\n"
+    assert str(given(remote, "--model-repository", "models").repository) == "models"
+    assert given(remote, "--constraint", "p99<=7").aims.constraints[0].limit == 7
+
+
+KEYS = (
+    *REFUSED,
+    *REASONS,
+    *PLAIN,
+    *READERS,
+    *ELSEWHERE,
+    "max_batch_size",
+    "instance_group",
+    "dynamic_batching",
+    "count",
+)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(datetime.date(2020, 1, 1))
+    | st.sampled_from(["1", "1:4", "http", "grpc", "remote", "optuna", "p99", "10", "--help", "-h"])
+)  # fmt: skip
+NAMES = st.sampled_from(KEYS) | st.sampled_from(
+    ["min", "max", "start", "stop", "step", "kind", "preferred_batch_size", "max_queue_delay_microseconds", "m", "f"]
+    + ["string_value", "parameters", "percentile", "shape", "help", "u"]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.fixture(scope="module")
+def odd_file(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("odd") / "config.yaml"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@drawn(st.dictionaries(st.sampled_from(sorted({*READERS, *ELSEWHERE, *PLAIN})), VALUES, max_size=4), st.booleans())
+def test_nothing_but_a_sentence_comes_of_an_odd_file(odd_file, document, whole):
+    if whole:
+        document = {"model_repository": "/m", "profile_models": "m", **document}
+    odd_file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    try:
+        read(["-f", str(odd_file)])
+    except ConfigError as error:
+        assert str(error)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@drawn(st.text(alphabet="am:[]{}&*!<>?|-\n \"'%@#,.0x~", max_size=30))
+def test_nothing_but_a_sentence_comes_of_any_text(odd_file, text):
+    odd_file.write_text(text)
+    with pytest.raises(ConfigError):
+        read(["-f", str(odd_file)])
+
+
 def test_the_search_is_model_analyzers_where_nothing_is_said(given):
     found = given("model_repository: /m\nprofile_models: add\nrun_config_search_max_instance_count: 2\n")
     assert found.search == "brute"
@@ -134,7 +232,7 @@ def test_a_running_server_is_where_model_analyzer_looks_for_it(given, more, url)
 
 def test_several_models_are_searched_one_after_the_other(given, tmp_path):
     text = "model_repository: /m\nexport_path: /x\nprofile_models: [a, b]\n"
-    with pytest.raises(ConfigError, match="profile_models has 2 models: name one with -m"):
+    with pytest.raises(ConfigError, match="profile_models has 2 models \\(a, b\\): name one with -m"):
         given(text)
     assert given(text, "-m", "b").asked.model == "b"
     file = ["-f", str(tmp_path / "config.yaml")]
@@ -226,6 +324,23 @@ def test_keys_are_in_one_place_and_their_flags_exist():
         ("objective: [perf_throughput]", "objective is no key that is known here; is objectives meant?"),
         ("concurrency: {from: 1}", "a range has start, stop and step"),
         ("concurrency: [[1]]", "concurrency has one value, not"),
+        ("profile_models: {m: 5}", "profile_models.m has keys below it"),
+        ("profile_models: {1: {}}", "profile_models has keys below it that are texts"),
+        ("perf_analyzer_flags: {1: 2}", "perf_analyzer_flags has keys below it that are texts"),
+        ("perf_analyzer_flags: {f: out.csv}", "-f of tisfast bench has no place here: results.csv"),
+        ("perf_analyzer_flags: {m: other}", "-m has no place there: profile_models names the model"),
+        ("perf_analyzer_flags: {url: x}", "--url has no place there: triton_http_endpoint"),
+        ("perf_analyzer_flags: {help: true}", "--help measures nothing"),
+        ("perf_analyzer_flags: {search: brute}", "--search=brute"),
+        ("model_config_parameters: {dynamic_batching: {preferred_batch_size: []}}", "--preferred-batch-sizes"),
+        ("model_config_parameters: {instance_group: [{count: []}]}", "--instances"),
+        ("model_config_parameters: {instance_group: [{kind: KIND_CPU, count: []}]}", "the list has no value"),
+        ("model_config_parameters: {max_batch_size: []}", "--max-batch-sizes"),
+        ("model_config_parameters: {x: 2020-01-01}", "cannot be in a configuration"),
+        ("model_config_parameters: &a {x: *a}", "values within values without an end"),
+        ("x: 2020-50-01", "is no YAML"),
+        (f"concurrency: 0x{'f' * 5000}", "concurrency: a whole number has at most 4300 digits"),
+        ("concurrency: []", "--concurrency"),
         ("batch_sizes: [1, 2]", "give one number"),
         ("constraints: [1]", "constraints has keys below it"),
         ("constraints: {perf_throughput: {least: 1}}", "constraints.perf_throughput.least is no key"),

@@ -82,11 +82,25 @@ KILLER = (
         time.sleep(0.02)
 """
 ).replace("    def initialize(self, args):", "    def initialize(self, args):\n        self.mode = mode_of(args)")
-KILLER += """
+MODE = """
 def mode_of(args):
     import json
     return json.loads(args["model_config"])["parameters"].get("MODE", {}).get("string_value", "")
 """
+KILLER += MODE
+# With a parameter its load waits until somebody says that it may go on.
+HANGING = (
+    ALONE.replace(
+        "    def initialize(self, args):",
+        """    def initialize(self, args):
+        folder = os.path.join(args["model_repository"], "..", "..")
+        if mode_of(args) == "hang":
+            open(os.path.join(folder, "hangs"), "w").close()
+            while not os.path.exists(os.path.join(folder, "go on")):
+                time.sleep(0.01)""",
+    )
+    + MODE
+)
 PLAIN = """
 backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } ]

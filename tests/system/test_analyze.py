@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import signal
+import subprocess
 
 import pytest
 import tritonclient.http as httpclient
@@ -13,6 +14,7 @@ import tritonclient.http as httpclient
 from tests.system.analyze_models import (
     ALONE,
     BATCHED,
+    HANGING,
     KILLER,
     PLAIN,
     SECONDS_MAX,
@@ -156,6 +158,11 @@ def test_a_run_goes_on_where_it_ended(search):
     after = json.loads((out / "checkpoint.json").read_text())["trials"]
     assert after[:2] == before
     assert len(after) == 3
+    code, text, _ = analyze(*again, "--instances", "1,3", "--checkpoint", "extend", "--best", "1")
+    assert code == 0
+    assert "instances 2" not in text + (out / "report.html").read_text()  # no row of this space
+    assert len(json.loads((out / "checkpoint.json").read_text())["trials"]) == 3
+    assert [file.parent.name for file in out.glob("best/*/config.pbtxt")] == ["1"]
 
 
 def test_figures_of_other_weights_are_not_taken(search):
@@ -196,13 +203,80 @@ def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, ser
         finally:
             process.kill()
         assert client.get_model_config("made") == before
+    assert ("Interrupt signal" in err) == bool(interrupted), err
     if interrupted == 2:  # it may have come while the server got its configuration back
         assert process.returncode in (2, 99), err
-        return
-    assert err == ""
-    assert process.returncode == (2 if interrupted else 0)
-    assert ("It was interrupted" in text) == interrupted
+    else:
+        assert process.returncode == (2 if interrupted else 0)
+    assert (out / "report.html").exists()
+    assert ("It was interrupted" in text) == bool(interrupted)
     assert best(out)[-1] == "default"
+
+
+@pytest.fixture
+def hanging(tmp_path, write_model):
+    """A search whose second variant hangs as it loads; gives the process as soon as it does."""
+    write_model("made", HANGING, PLAIN)
+
+    def search(*flags: object) -> subprocess.Popen[str]:
+        process = started(
+            *("-m", "made", "-o", tmp_path / "out", *SHORT, "--set", 'parameters.MODE=["hang"]', "--concurrency", "4"),
+            *("--search", "brute", *flags),
+        )
+        until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None, "a load hangs")
+        return process
+
+    return search
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_load_that_hangs_is_abandoned_with_its_server(tmp_path, hanging, number):
+    """It would be waited for ten minutes; nobody reads what is printed, as behind a terminal that was closed."""
+    process = hanging("--model-repository", tmp_path / "models")
+    try:
+        process.stdout.close()
+        process.stderr.close()
+        process.send_signal(number)
+        assert process.wait(SECONDS_MAX) == 2
+    finally:
+        process.kill()
+    assert best(tmp_path / "out") == ["default"]
+    assert "It was interrupted" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_running_server_gets_its_configuration_back_behind_a_load_that_hangs(tmp_path, hanging, serve):
+    server = serve("--model-control-mode=explicit", "--load-model=made").ready()
+    url = f"127.0.0.1:{server.port}"
+    with httpclient.InferenceServerClient(url) as client:
+        before = client.get_model_config("made")
+        process = hanging("-u", url)
+        try:
+            process.send_signal(signal.SIGHUP)
+            text, err = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+        assert process.returncode == 99
+        assert "has not loaded model 'made' with its configuration of before within 10 s" in err
+        assert "It was interrupted" in text
+        assert best(tmp_path / "out") == ["default"]
+        seen = len(server.log)
+        (tmp_path / "go on").touch()
+        variant = server.says("successfully loaded", seen)
+        server.says("successfully loaded", server.log.index(variant) + 1)
+        assert client.get_model_config("made") == before
+
+
+def test_a_start_that_hangs_is_given_up(tmp_path, write_model):
+    write_model("made", HANGING.replace('mode_of(args) == "hang"', "True"), PLAIN)
+    process = started("-m", "made", "-o", tmp_path / "out", "--model-repository", tmp_path / "models")
+    try:
+        until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None, "the start hangs")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert err == "error: it was interrupted before anything was measured\n"
 
 
 def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
@@ -215,6 +289,7 @@ def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
         (("-m", "made", "--model-repository", tmp_path / "no"), "is no folder"),
         (("-m", "made", "-u", "127.0.0.1:1"), "Connection refused"),
         ((*own, "--max-batch-sizes", "1,2"), "model 'made' has max_batch_size 0"),
+        ((*own, "--set", "instance_group.count=1,2"), "'instance_group' is no message of the configuration"),
         ((*own, "--server-flag=--no-such-flag"), "no-such-flag"),
         ((*own[2:], "-m", "open"), "--shape"),
     ):

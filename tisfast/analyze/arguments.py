@@ -16,6 +16,7 @@ from tisfast.analyze.checkpoint import MODES
 from tisfast.analyze.model_analyzer import apart, flags_of, folder_of
 from tisfast.analyze.several import Varied, space_of, what_is_varied
 from tisfast.analyze.space import Automatic, Load, Space, numbers, powers
+from tisfast.analyze.typed import bench_flags, given_by, merged
 from tisfast.bench.arguments import read as read_bench
 from tisfast.bench.asked import Asked, Data
 from tisfast.bench.flags import parser as bench_parser
@@ -180,18 +181,18 @@ def parser() -> argparse.ArgumentParser:
 
 def read_all(arguments: Sequence[str]) -> list[Given]:
     """One search after the other: a file may have models that are not served together.  Raises as read."""
-    typed, _ = parser().parse_known_args(arguments)
-    names = apart(typed.config_file) if typed.config_file is not None and not typed.model_name else []
-    if not names:
+    typed, _ = given_by(parser(), arguments)
+    file = typed.get("config_file")
+    names = apart(file) if file is not None and not typed.get("model_name") else []
+    if file is None or not names:
         return [read(arguments)]
-    folder = Path(typed.output_directory or folder_of(typed.config_file))
+    folder = Path(typed.get("output_directory") or folder_of(file))
     return [read([*arguments, "-m", name, "-o", str(folder / f"analyze-{name}")]) for name in names]
 
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    arguments = [*_of_file(arguments), *arguments]
-    given, rest = parser().parse_known_args(arguments)
+    given, rest = _given(arguments)
     what = what_is_varied(given)
     if bool(given.model_repository) == bool(given.url):
         raise ConfigError(
@@ -236,14 +237,18 @@ def read(arguments: Sequence[str]) -> Given:
     )
 
 
-def _of_file(arguments: Sequence[str]) -> list[str]:
-    """The flags that -f stands for.  A typed -u is instead of the file's repository and its server's flags."""
-    typed, _ = parser().parse_known_args(arguments)
-    if typed.config_file is None:
-        return []
-    found = flags_of(typed.config_file, typed.model_name)
-    of_own_server = ("--model-repository=", "--server-flag=") if typed.url else ()
-    return [each for each in found if not each.startswith(of_own_server)]
+def _given(arguments: Sequence[str]) -> tuple[Any, list[str]]:
+    """What is typed, and where it says nothing what the file of -f says; and the flags of bench."""
+    typed, rest = given_by(parser(), arguments)
+    found = parser().parse_args([])
+    if "config_file" in typed:
+        of_file = flags_of(typed["config_file"], typed.get("model_name", ""))
+        named, unknown = given_by(parser(), of_file.own)
+        rest = bench_flags([*((each,) for each in unknown), *of_file.bench], rest)
+        typed = merged(named, typed)
+    for name, value in typed.items():
+        setattr(found, name, value)
+    return found, rest
 
 
 def _automatic(given: Any) -> Automatic:
@@ -282,10 +287,13 @@ def _load(given: Any) -> Load:
         raise ConfigError("give either --concurrency or --request-rate: variants are compared at one kind of load")
     if given.request_rate is not None:
         return Load(
-            "request_rate", numbers("--request-rate", given.request_rate, least=0.001, whole=False), chosen=True
+            "request_rate",
+            numbers("--request-rate", given.request_rate, least=0.001, most=limits.ANALYZE_RATE_MAX, whole=False),
+            chosen=True,
         )
     if given.concurrency is not None:
-        return Load("concurrency", numbers("--concurrency", given.concurrency), chosen=True)
+        levels = numbers("--concurrency", given.concurrency, most=limits.BENCH_IN_FLIGHT_MAX)
+        return Load("concurrency", levels, chosen=True)
     name = "request-rate" if given.request_rate_search_enable else "concurrency"
     levels = powers(f"--run-config-search-*-{name}", *_range(given, name))
     return Load(name.replace("-", "_"), tuple(map(float, levels)))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +13,7 @@ from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, pla
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.confirm import confirm
+from tisfast.analyze.ending import Ending, Interrupted, say
 from tisfast.analyze.explain import explained
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
@@ -24,11 +23,10 @@ from tisfast.analyze.space import Point
 from tisfast.analyze.subject import Subject, same_tensors
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries, asked_of, session_of
-from tisfast.analyze.variants import DEFAULT, INSTANCES, canonical
+from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries, asked_of, session_of
+from tisfast.analyze.variants import DEFAULT, canonical
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.bench.prepared import stoppable
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
 from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
@@ -42,6 +40,8 @@ NOT_WHOLE: Final = 2
 NOTHING: Final = 3
 WRONG: Final = 99
 """The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
+RANK: Final = "# rank "
+"""How the configurations begin that are written."""
 SWITCH_SECONDS: Final = 0.0001
 """As tisfast bench's."""
 
@@ -58,32 +58,39 @@ def main(arguments: Sequence[str]) -> int:
                 break  # Ctrl-C is for all of them
         return worst
     except ConfigError as error:
-        print(f"Error: {error}\nTry 'tisfast analyze --help'.", file=sys.stderr)
+        say(f"Error: {error}\nTry 'tisfast analyze --help'.", error=True)
     except TisError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
     except KeyboardInterrupt:
-        print("error: it was interrupted, and nothing more was waited for", file=sys.stderr)
+        say("error: it was interrupted, and nothing more was waited for", error=True)
     return WRONG
 
 
 def _analyze(given: Given) -> int:
-    server = _server(given)
+    server, ending = _server(given), Ending()
     code, left = WRONG, ""
-    try:
-        _make(given.output)
-        if isinstance(server, OwnServer):
-            server.start()
-        code = _Analysis(given, server).run()
-    finally:
-        with stoppable(_say_closing, signal.SIGTERM):
-            left = server.close()
-        if left:
-            print(f"error: {left}", file=sys.stderr)
+    with ending.handled():
+        try:
+            code = _searched(given, server, ending)
+        finally:
+            with ending.section("The server is left as it was first; once more ends this at once.", bears=1):
+                left = server.close()
+            if left:
+                say(f"error: {left}", error=True)
     return WRONG if left else code
 
 
-def _say_closing(_: str) -> None:
-    print("The server is left as it was first; once more ends this at once.", file=sys.stderr, flush=True)
+def _searched(given: Given, server: Server, ending: Ending) -> int:
+    try:
+        with ending.section("", bears=0):
+            _make(given.output)
+            if isinstance(server, OwnServer):
+                ending.wait_for(server.start, server.abandon)
+            analysis = _Analysis(given, server, ending)
+    except (Interrupted, KeyboardInterrupt):
+        say("error: it was interrupted before anything was measured", error=True)
+        return NOT_WHOLE
+    return analysis.run()
 
 
 def _make(folder: Path) -> None:
@@ -93,6 +100,25 @@ def _make(folder: Path) -> None:
         raise Unavailable(
             f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
         ) from None
+
+
+def _forget(folder: Path, best: int) -> None:
+    """Configurations of a run before beyond this one's: they would stand beside it as if they were of it."""
+    for file in [*folder.glob("best/*/config.pbtxt"), *folder.glob("best/*/*/config.pbtxt")]:  # of each model
+        place = file.relative_to(folder).parts[1]
+        if not place.isdecimal() or int(place) <= best:
+            continue
+        try:
+            if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
+                continue  # somebody else's
+            file.unlink()
+            file.parent.rmdir()
+            if file.parent.name != place and not any(file.parent.parent.iterdir()):
+                file.parent.parent.rmdir()
+        except OSError as error:
+            raise Unavailable(
+                f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
+            ) from None
 
 
 def _connect(given: Given) -> Callable[[str, float], Client]:
@@ -121,8 +147,8 @@ def _files_of(given: Given) -> Mapping[str, Any]:
 class _Analysis:
     """One search, on a server that serves."""
 
-    def __init__(self, given: Given, server: Server) -> None:
-        self._given, self._server = given, server
+    def __init__(self, given: Given, server: Server, ending: Ending) -> None:
+        self._given, self._server, self._ending = given, server, ending
         self._models = self._looked_up()
         unknown = next((name for name, model in self._models.items() if not model.config), None)
         if unknown is not None:
@@ -136,8 +162,8 @@ class _Analysis:
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
         self._known = len(self._rows())
         if isinstance(server, RunningServer):
-            server.try_load()
-        bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, on_trial=self._told)
+            ending.wait_for(server.try_load, server.abandon)
+        bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, self._told, ending)
         bench.loaded = {name: canonical(config) for name, config in configs.items()}
         # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
         every_level = given.search == "brute" or THROUGHPUT not in {plain(name) for name, _ in given.aims.objectives}
@@ -147,17 +173,16 @@ class _Analysis:
 
     def run(self) -> int:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
-        print(f"*** {self._plan()} ***", flush=True)
+        say(f"*** {self._plan()} ***")
         whole = True
-        with stoppable(partial(print, flush=True), signal.SIGTERM) as stop:
-            self._tries.bench.stop = stop
-            try:
+        try:
+            with self._ending.section("Waiting for in-flight inferences to complete.", bears=1):
                 self._search()
-            except Interrupted:
-                whole, self._ended = False, "It was interrupted; this is what was measured until then."
-            except TisError as error:
-                whole, self._ended = False, f"It ended early: {error.message}"
-                print(f"error: {error}", file=sys.stderr)
+        except (Interrupted, KeyboardInterrupt):
+            whole, self._ended = False, "It was interrupted; this is what was measured until then."
+        except TisError as error:
+            whole, self._ended = False, f"It ended early: {error.message}"
+            say(f"error: {error}", error=True)
         ranked = self._ranked(self._given.confirm + 1)
         self._write(ranked)
         if not ranked:
@@ -240,7 +265,7 @@ class _Analysis:
             + ("" if trial.stable else ", not stable")
             + (f", mean of {trial.measured} measurements" if trial.rounds else "")
         )
-        print(f"  {trial.variant.text}, {trial.load}: {text}", flush=True)
+        say(f"  {trial.variant.text}, {trial.load}: {text}")
 
     # ---- the result
 
@@ -255,14 +280,12 @@ class _Analysis:
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
-        instances = self._subject.in_force(INSTANCES) if len(self._models) == 1 else None
-        form = given.models[0] if given.formats else ""
-        said = explained(ranked, trials, given.aims, instances, given.confirm + 1, form)
-        print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
+        said = explained(ranked, trials, given.aims, self._subject, given.confirm + 1)
+        say(f"\n{self._ended}\n\n{table(ranked).rstrip()}")
         for line in failures(trials):
-            print(f"failed: {line}")
+            say(f"failed: {line}")
         if given.explain:
-            print("\n" + "\n".join(said))
+            say("\n" + "\n".join(said))
         failed: list[TisError] = []
         for path, text in self._files(ranked, said, trials):
             try:
@@ -270,11 +293,15 @@ class _Analysis:
                 write_text(path, text)
             except TisError as error:
                 failed.append(error)
+        try:
+            _forget(folder, min(given.best, len(ranked)))
+        except TisError as error:
+            failed.append(error)
         if failed:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            print(f"\nWritten to {folder}: report.html, results.csv, configurations in best/1 to best/{best}")
+            say(f"\nWritten to {folder}: report.html, results.csv, configurations in best/1 to best/{best}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
         given, folder = self._given, self._given.output
@@ -287,8 +314,7 @@ class _Analysis:
             what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
             for model, config in self._subject.configured(trial.variant).items():
                 inner = best / model if self._subject.several else best
-                text = config_text(model, config)
-                yield inner / "config.pbtxt", f"# rank {place} of tisfast analyze: {what}\n{text}"
+                yield inner / "config.pbtxt", f"{RANK}{place} of tisfast analyze: {what}\n{config_text(model, config)}"
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
         """Lines of config.pbtxt that the best variant takes away and adds."""

@@ -7,8 +7,9 @@ from typing import Final
 
 from tisfast import limits
 from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Served, Share, Trial
-from tisfast.analyze.variants import DEFAULT, FORMAT, INSTANCES, Value
+from tisfast.analyze.variants import DEFAULT, INSTANCES, in_force
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -17,12 +18,9 @@ NOTED: Final = 1.1
 
 
 def explained(
-    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, instances: Value | None, needed: int = 1, form: str = ""
+    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, subject: Subject, needed: int = 1
 ) -> list[str]:
-    """Sentences; each one stands on figures that it names.
-
-    instances: the default's, where they can be told; needed: as in ranking; form: of several formats the default one.
-    """
+    """Sentences; each one stands on figures that it names.  needed: as in ranking."""
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
@@ -38,8 +36,8 @@ def explained(
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
-    said += _of_formats(ranked, form)
-    said += _of_instances(ranked, instances)
+    said += _of_formats(ranked, subject)
+    said += _of_instances(ranked, subject)
     said += _client(winner, default)
     said += _failed(ranked, trials)
     return said
@@ -174,22 +172,25 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     )
 
 
-def _of_formats(ranked: Sequence[Ranked], default: str) -> Iterator[str]:
+def _of_formats(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
     """What each format gives at its best."""
     best: dict[str, Trial] = {}
     for each in ranked:
-        best.setdefault(str(each.trial.variant.value(FORMAT) or default), each.trial)
-    if not default or len(best) < 2:
+        best.setdefault(subject.served(each.trial.variant)[0], each.trial)
+    if not subject.formats or len(best) < 2:
         return
     parts = [f"{name}: {each.throughput:.4g}/s{_execution(each)}" for name, each in best.items()]
     yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}."
 
 
-def _of_instances(ranked: Sequence[Ranked], default: Value | None) -> Iterator[str]:
-    """What more instances did, each number at its best.  default: the number where a variant does not say it."""
+def _of_instances(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+    """What more instances of one model did, each number at its best."""
+    if len(subject.configs) > 1:
+        return
     best: dict[int, Trial] = {}
     for each in ranked:  # in order: the first one is the best
-        count = each.trial.variant.value(INSTANCES) or default
+        (config,) = subject.configured(each.trial.variant).values()
+        count = in_force(INSTANCES, config)
         if count is not None:
             best.setdefault(int(count), each.trial)
     if len(best) < 2:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import reprlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.analyze.typed import Unit
 from tisfast.errors import ConfigError
 
 Flags = Iterator[str]
+NAMED_MAX: Final = 20
+"""Models that a message names."""
 
 NO_PROCESS: Final = "no perf_analyzer is started: the core of tisfast bench measures"
 NO_DOCKER: Final = "no container is started; give model_repository, or triton_launch_mode remote with an endpoint"
@@ -94,7 +99,13 @@ AIMS: Final = ("objectives", "constraints", "latency_budget", "min_throughput")
 OF_THE_PROCESSES: Final = ("memory", "cpu_used_ram")
 ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
 DEFAULTS: Final = {"http": "localhost:8000", "grpc": "localhost:8001"}
-ELSEWHERE: Final = ("profile_models", "triton_launch_mode", *ENDPOINTS.values(), "request_rate_search_enable")
+ELSEWHERE: Final = (
+    "profile_models",
+    "triton_launch_mode",
+    *ENDPOINTS.values(),
+    "request_rate_search_enable",
+    "perf_analyzer_flags",
+)
 """Keys that are read with others."""
 
 
@@ -110,18 +121,33 @@ def folder_of(path: str) -> str:
     return _scalar("export_path", _read(path).get("export_path", "."))
 
 
-def flags_of(path: str, model: str) -> list[str]:
+class FileFlags(NamedTuple):
+    """own: of analyze, and of bench where keys stand for them; bench: perf_analyzer_flags, each with its value."""
+
+    own: list[str]
+    bench: list[Unit]
+
+
+def flags_of(path: str, model: str) -> FileFlags:
     """A file's flags.  model: the one of -m, "" where the file names it, or several.  Raises ConfigError."""
     document = _read(path)
+    try:
+        return _flags_of(document, model)
+    except RecursionError:  # YAML's anchors may have a value hold itself
+        raise ConfigError(f"-f {path} has values within values without an end") from None
+
+
+def _flags_of(document: Mapping[str, Any], model: str) -> FileFlags:
     models = _models(document.get("profile_models"))
     names = [each.partition("=")[0].strip() for each in model.split(",")] if model else list(models)
     if len(names) > 1 and ("," in model or _together(document)):
         own = {name: models.get(name, {}) for name in names}
-        return [*_flags(model or ",".join(names), _shared(document)), *_of_each(document, own)]
-    if not model and len(models) != 1:
-        raise ConfigError(f"profile_models has {len(models)} models: name one with -m")
-    name = model or next(iter(models))
-    return _flags(name, {**document, **models.get(name, {})})
+        found = _flags(model or ",".join(names), _shared(document))
+        return found._replace(own=[*found.own, *_of_each(document, own)])
+    if len(names) != 1:
+        named = ", ".join(names[:NAMED_MAX]) or "none"
+        raise ConfigError(f"profile_models has {len(names)} models ({named}): name one with -m")
+    return _flags(model or names[0], {**document, **models.get(names[0], {})})
 
 
 def _together(document: Mapping[str, Any]) -> bool:
@@ -178,16 +204,18 @@ def _named(flag: str, model: str) -> str:
     return f"{option}={model}:{value}"
 
 
-def _flags(name: str, merged: Mapping[str, Any]) -> list[str]:
-    found = ["-m", name, *_server(merged)]
+def _flags(name: str, merged: Mapping[str, Any]) -> FileFlags:
+    server = list(_server(merged))
+    found = [f"--model-name={name}", *server]
     for key, value in merged.items():
-        if key not in ELSEWHERE and not (key == "model_repository" and "-u" in found):  # it is that server's own
+        if key not in ELSEWHERE and not (key == "model_repository" and server):  # it is that server's own
             found += _key(key, value)
     if "run_config_search_mode" not in merged:
-        found += ["--search", "brute"]  # Model Analyzer's default
+        found.append("--search=brute")  # Model Analyzer's default
     if merged.get("request_rate_search_enable"):
         found.append("--request-rate-search-enable")
-    return found
+    flags = merged.get("perf_analyzer_flags")
+    return FileFlags(found, [] if flags is None else list(_bench_flags(flags)))
 
 
 def _read(path: str) -> Mapping[str, Any]:
@@ -207,7 +235,7 @@ def _read(path: str) -> Mapping[str, Any]:
 def _json(path: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"-f {path} is no JSON: {error}") from None
 
 
@@ -221,7 +249,7 @@ def _yaml(path: str, text: str) -> Any:
         ) from None
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise ConfigError(f"-f {path} is no YAML: {' '.join(str(error).split())}") from None
 
 
@@ -231,12 +259,13 @@ def _models(given: Any) -> Mapping[str, Mapping[str, Any]]:
         given = [each.strip() for each in given.split(",")]
     models: dict[str, Any] = {}
     for each in given if isinstance(given, list) else [given] if isinstance(given, dict) else []:
-        models.update(each if isinstance(each, dict) else {str(each): None})
-    for name, own in models.items():
-        for key in _mapping(f"profile_models.{name}", own or {}):
+        models.update(_mapping("profile_models", each) if isinstance(each, dict) else {str(each): None})
+    found = {name: _mapping(f"profile_models.{name}", own or {}) for name, own in models.items()}
+    for name, own in found.items():
+        for key in own:
             if key not in OF_A_MODEL and key not in REFUSED and key not in HARMLESS:
                 raise _unknown(f"profile_models.{name}.{key}", key, OF_A_MODEL)
-    return {name: own or {} for name, own in models.items()}
+    return found
 
 
 def _server(merged: Mapping[str, Any]) -> Flags:
@@ -245,7 +274,7 @@ def _server(merged: Mapping[str, Any]) -> Flags:
         raise ConfigError(f"triton_launch_mode {mode} is not served: {NO_DOCKER}")
     if mode == "remote":
         protocol = str(merged.get("client_protocol", "http"))
-        yield from ("-u", str(merged.get(ENDPOINTS.get(protocol, ""), DEFAULTS.get(protocol, ""))))
+        yield f"--url={merged.get(ENDPOINTS.get(protocol, ''), DEFAULTS.get(protocol, ''))}"
         return
     for key in ENDPOINTS.values():
         if key in merged:
@@ -271,17 +300,20 @@ def _unknown(shown: str, key: str, known: tuple[str, ...]) -> ConfigError:
 
 
 def _scalar(key: str, value: Any) -> str:
-    if isinstance(value, list | dict) or value is None:
-        raise ConfigError(f"{key} has one value, not {json.dumps(value):.100}")
-    return str(value)
+    if not isinstance(value, str | int | float):
+        raise ConfigError(f"{key} has one value, not {reprlib.repr(value)}")
+    try:
+        return str(value)
+    except ValueError:
+        raise ConfigError(f"{key}: a whole number has at most {sys.get_int_max_str_digits()} digits") from None
 
 
 def _list(key: str, value: Any) -> str:
     """A list, a range with start, stop and step, or a text of both kinds, as our flags have them."""
     if isinstance(value, dict):
         if not {"start", "stop"} <= set(value) <= {"start", "stop", "step"}:
-            raise ConfigError(f"{key}: a range has start, stop and step, not {', '.join(map(str, value))}")
-        return f"{value['start']}:{value['stop']}:{value.get('step', 1)}"
+            raise ConfigError(f"{key}: a range has start, stop and step, not {reprlib.repr(value)}")
+        return ":".join(_scalar(key, each) for each in (value["start"], value["stop"], value.get("step", 1)))
     return ",".join(_scalar(key, each) for each in value) if isinstance(value, list) else _scalar(key, value)
 
 
@@ -316,21 +348,21 @@ def _constraints(value: Any) -> Flags:
             yield f"--constraint={key}{'<=' if end == 'max' else '>='}{_scalar('constraints', limit)}"
 
 
-def _bench_flags(value: Any) -> Flags:
+def _bench_flags(value: Any) -> Iterator[Unit]:
     for each in value if isinstance(value, list) else [value]:
         for key, given in _mapping("perf_analyzer_flags", each).items():
             flag = f"{'-' if len(key) == 1 else '--'}{key.replace('_', '-')}"
             for one in given if isinstance(given, list) else [given]:
                 if one is True or one is None:
-                    yield flag
-                else:
-                    yield from (flag, _scalar(key, one))
+                    yield (flag,)
+                elif one is not False:
+                    yield (f"{flag}={_scalar(key, one)}",)
 
 
 def _server_flags(value: Any) -> Flags:
     for key, given in _mapping("triton_server_flags", value).items():
         for one in given if isinstance(given, list) else [given]:
-            text = str(one).lower() if isinstance(one, bool) else str(one)
+            text = str(one).lower() if isinstance(one, bool) else _scalar(f"triton_server_flags.{key}", one)
             yield f"--server-flag=--{key.replace('_', '-')}={text}"
 
 
@@ -360,7 +392,7 @@ def _instance_group(given: Any) -> Flags:
         kinds = kinds[0]
     rest = {name: each for name, each in groups[0].items() if name not in ("count", "kind")}
     made = [[{**({"kind": kinds} if kinds else {}), **rest, "count": count}] for count in counts]
-    yield f"--set=instance_group={json.dumps(made)}"
+    yield f"--set=instance_group={_json_text('instance_group', made)}"
 
 
 def _fields(path: str, given: Any) -> Flags:
@@ -369,22 +401,29 @@ def _fields(path: str, given: Any) -> Flags:
         yield f"--queue-delays={_list(path, given)}"
     elif path == "dynamic_batching.preferred_batch_size":
         values = given if isinstance(given, list) else [given]
-        for each in values if isinstance(values[:1], list) and isinstance(values[0], list) else [values]:
+        for each in values if values and isinstance(values[0], list) else [values]:
             yield f"--preferred-batch-sizes={_list(path, each)}"
-    elif isinstance(given, dict) and given:
+    elif isinstance(given, dict) and _mapping(path, given):
         if path.startswith("parameters.") and set(given) == {"string_value"}:
             yield from _fields(path, given["string_value"])
             return
         for key, each in given.items():
             yield from _fields(f"{path}.{key}", each)
     else:
-        yield f"--set={path}={json.dumps(given if isinstance(given, list) else [given])}"
+        yield f"--set={path}={_json_text(path, given if isinstance(given, list) else [given])}"
 
 
 def _mapping(key: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{key} has keys below it, not {json.dumps(value):.100}")
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} has keys below it that are texts, not {reprlib.repr(value)}")
     return value
+
+
+def _json_text(key: str, value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{key}: {reprlib.repr(value)} cannot be in a configuration ({error})") from None
 
 
 def _mode(value: Any) -> Flags:
@@ -398,7 +437,6 @@ READERS: Final[Mapping[str, Callable[[Any], Flags]]] = {
     "batch_sizes": _batch_sizes,
     "objectives": _objectives,
     "constraints": _constraints,
-    "perf_analyzer_flags": _bench_flags,
     "triton_server_flags": _server_flags,
     "model_config_parameters": _config_parameters,
     "run_config_search_mode": _mode,

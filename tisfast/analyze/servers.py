@@ -13,6 +13,7 @@ from tisfast import limits
 from tisfast.analyze.variants import canonical
 from tisfast.client import Client
 from tisfast.client.address import Address, parse_url
+from tisfast.client.errors import TimedOut
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.local_server import LocalServer
 from tisfast.processes.worker_memory import taken_bytes
@@ -55,6 +56,9 @@ class Server(Protocol):
         Gives a sentence when it is another one than before, or "".  Raises TisError when there is none any more.
         """
 
+    def abandon(self) -> None:
+        """Have a load or a start end that another thread waits for; from now on there is little time."""
+
     def close(self) -> str:
         """Leave things as they were; gives a sentence when that failed, or ""."""
 
@@ -78,12 +82,14 @@ class OwnServer:
         self._models, self._grpc, self._log = models, grpc, log
         self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]
         self._server = LocalServer(self._flags)
-        self._starts = 0
+        self._starts, self._abandoned = 0, False
 
     def start(self) -> None:
         """Start it with the models as they are.  Raises TisError."""
         try:
             self._server = LocalServer([*self._flags, *(f"--load-model={each}" for each in self._models)])
+            if self._abandoned:
+                self._server.give_up()
             self._server.start(limits.ANALYZE_LOAD_SECONDS_MAX)
         except TisError as error:
             raise type(error)(f"{error.message} (its log: {self._log})") from None
@@ -134,6 +140,11 @@ class OwnServer:
         except TisError:
             return False
 
+    def abandon(self) -> None:
+        """See Server.  A load ends with the server."""
+        self._abandoned = True
+        self._server.give_up()
+
     def close(self) -> str:
         """See Server."""
         self._server.stop()
@@ -146,6 +157,8 @@ class RunningServer:
     def __init__(self, address: Address, models: Sequence[str], connect: Connect) -> None:
         self._address, self._url, self._connect = address, str(address), connect
         self._changed = set[str]()
+        self._abandoned = False
+        self._loading: Client | None = None
         with connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
             self._before: Mapping[str, Mapping[str, Any]] = {each: client.model(each).config() for each in models}
 
@@ -177,13 +190,27 @@ class RunningServer:
     def unload(self, model: str) -> None:
         """See Server."""
         self._changed.add(model)
-        with self._connect(self._url, limits.ANALYZE_LOAD_SECONDS_MAX) as client:
-            client.unload(model)
+        self._call(lambda client: client.unload(model))
 
     def _load(self, model: str, config: str | None) -> None:
         """None: with its own file's."""
-        with self._connect(self._url, limits.ANALYZE_LOAD_SECONDS_MAX) as client:
-            client.load(model, config)
+        self._call(lambda client: client.load(model, config))
+
+    def _call(self, call: Callable[[Client], None]) -> None:
+        seconds = BACK_SECONDS if self._abandoned else limits.ANALYZE_LOAD_SECONDS_MAX
+        with self._connect(self._url, seconds) as client:
+            self._loading = client
+            try:
+                call(client)
+            finally:
+                self._loading = None
+
+    def abandon(self) -> None:
+        """See Server.  The server ends what it has begun, whether somebody waits for it or not."""
+        self._abandoned = True
+        self._changed.update(self._before)
+        if (client := self._loading) is not None:
+            client.close()
 
     def memory(self) -> int | None:
         """See Server."""
@@ -218,12 +245,24 @@ class RunningServer:
                 now = client.model(model).config()
             if canonical(now) != canonical(before):
                 self.load(model, before)
+        except TimedOut:
+            if self._abandoned:
+                return (
+                    f"{self._url} has not loaded model '{model}' with its configuration of before within "
+                    f"{BACK_SECONDS:g} s: it may still load the variant that was interrupted, and has that call behind "
+                    "it; look at GET /v2/models/NAME/config, or load the model again with POST "
+                    "/v2/repository/models/NAME/load"
+                )
+            return self._not_given_back(model, f"no answer within {limits.ANALYZE_LOAD_SECONDS_MAX:g} s")
         except TisError as error:
             with contextlib.suppress(TisError):  # its file cannot be loaded: what it had can be
                 self.load(model, before)
                 return ""
-            return (
-                f"model '{model}' at {self._url} could not be given back its configuration ({error.message}): "
-                "load it again with POST /v2/repository/models/NAME/load"
-            )
+            return self._not_given_back(model, error.message)
         return ""
+
+    def _not_given_back(self, model: str, why: str) -> str:
+        return (
+            f"model '{model}' at {self._url} could not be given back its configuration ({why}): load it again "
+            "with POST /v2/repository/models/NAME/load"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, Final
 
 from tisfast import limits
@@ -14,6 +15,12 @@ from tisfast.bench.asked import Asked, Data, ModelShare
 from tisfast.bench.mix_file import WEIGHT_MAX, WEIGHT_MIN, read_mix, told_mix
 from tisfast.errors import ConfigError
 
+PATHS: Final = {
+    INSTANCES: "instance_group",
+    PREFERRED: "dynamic_batching.preferred_batch_size",
+    DELAY: "dynamic_batching.max_queue_delay_microseconds",
+}
+"""Where settings with flags of their own stand in the configuration."""
 ONE_OF: Final = "give one of -m MODEL, -m A,B, --mix FILE and --formats A,B"
 
 
@@ -103,7 +110,7 @@ def space_of(given: Any, what: Varied) -> Space | None:
     for model, text in _of_models(given.max_batch_sizes, what):
         axes[named(model, MAX_BATCH)] = whole_axis("--max-batch-sizes", named(model, MAX_BATCH), text)
     for model, text in _of_models(given.preferred_batch_sizes, what):
-        sizes = "[" + ", ".join(f"{size:g}" for size in numbers("--preferred-batch-sizes", text)) + "]"
+        sizes = "[" + ", ".join(str(int(size)) for size in numbers("--preferred-batch-sizes", text)) + "]"
         key = named(model, PREFERRED)
         known = axes[key].values if key in axes else ()
         axes[key] = Axis(key, tuple(dict.fromkeys((*known, sizes))))
@@ -115,7 +122,17 @@ def space_of(given: Any, what: Varied) -> Space | None:
         if key in axes:
             raise ConfigError(f"{key} is given twice: give all its values at once")
         axes[key] = replace(axis, name=key)
+    for outer, inner in permutations(axes, 2):
+        path = _path(outer, what)
+        if f"{_path(inner, what)}.".startswith(f"{path}."):
+            raise ConfigError(f"{inner} is within {path}, which is given, too: give one of them, with whole values")
     return Space(tuple(axes.values())) if axes else None
+
+
+def _path(setting: str, what: Varied) -> str:
+    """In the configuration, with the model before it."""
+    model, name = parted(setting, what.models)
+    return named(model, PATHS.get(name, name))
 
 
 def _of_models(texts: Sequence[str] | None, what: Varied) -> Iterator[tuple[str, str]]:

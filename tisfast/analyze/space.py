@@ -7,13 +7,15 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from tisfast import limits
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, Value, Variant
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, PREFERRED, Value, Variant, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
+WHOLE_MAX: Final = (1 << 31) - 1
+"""What a count of a configuration may be."""
 DEFAULT_LEVELS: Final = tuple(float(2**each) for each in range(11))
 """Requests in flight: 1, 2, 4 ... 1024."""
 DEFAULT_INSTANCES: Final = (1, 2, 3, 4, 5)
@@ -78,15 +80,11 @@ class Space:
         return itertools.product(*(range(len(axis.values)) for axis in self.axes))
 
     def start(self, known: Callable[[str], Value | None]) -> Point:
-        """The place that is the default configuration, or the nearest to it that is told: else each first value.
+        """The place that is the default configuration, or the nearest of numbers; else each first value.
 
         known: of a setting, what the default has.
         """
-        found = [known(axis.name) for axis in self.axes]
-        return tuple(
-            axis.values.index(value) if value is not None and value in axis.values else 0
-            for axis, value in zip(self.axes, found, strict=True)
-        )
+        return tuple(_nearest(axis, known(axis.name)) for axis in self.axes)
 
     def beside(self, point: Point) -> list[Point]:
         """One step away, along one axis."""
@@ -98,13 +96,32 @@ class Space:
         return found
 
     def around(self, point: Point) -> list[Point]:
-        """One step away along several axes at once."""
-        steps = itertools.product((0, 1, -1), repeat=len(self.axes))
-        moved = [tuple(at + step for at, step in zip(point, each, strict=True)) for each in steps]
-        inside = [
-            each for each in moved if all(0 <= at < len(axis.values) for at, axis in zip(each, self.axes, strict=True))
-        ]
-        return [each for each in inside if sum(a != b for a, b in zip(each, point, strict=True)) > 1]
+        """One step away along several axes at once: along two first, and no more than are measured in one step."""
+        found: list[Point] = []
+        moves = [[at for at in (now + 1, now - 1) if 0 <= at < len(axis.values)] for now, axis in self._places(point)]
+        free = [at for at, move in enumerate(moves) if move]
+        for several in range(2, len(free) + 1):
+            for axes in itertools.combinations(free, several):
+                for steps in itertools.product(*(moves[at] for at in axes)):
+                    if len(found) == limits.ANALYZE_AROUND_MAX:
+                        return found
+                    there = dict(zip(axes, steps, strict=True))
+                    found.append(tuple(there.get(at, now) for at, now in enumerate(point)))
+        return found
+
+    def _places(self, point: Point) -> Iterator[tuple[int, Axis]]:
+        return zip(point, self.axes, strict=True)
+
+
+def _nearest(axis: Axis, value: Value | None) -> int:
+    if value in axis.values:
+        return axis.values.index(value)
+    numbered = [(abs(each - value), at) for at, each in enumerate(axis.values) if _number(each) and _number(value)]
+    return min(numbered)[1] if numbered else 0
+
+
+def _number(value: Value | None) -> TypeGuard[int]:
+    return isinstance(value, int)
 
 
 @dataclass(frozen=True)
@@ -132,7 +149,7 @@ def powers(name: str, least: int, most: int) -> tuple[int, ...]:
 
 
 def check(space: Space, config: Mapping[str, Any], model: str) -> None:
-    """Raises BadRequest for settings that this model has no place for."""
+    """Raises BadRequest for settings that this model has no place for, before anything is measured."""
     if "ensemble_scheduling" in config:
         raise BadRequest(
             f"model '{model}' is an ensemble: it has no instances and no batches of its own; analyze the models that "
@@ -152,19 +169,30 @@ def check(space: Space, config: Mapping[str, Any], model: str) -> None:
             f"{named[0]} cannot be searched: model '{model}' is served in sequences (sequence_batching), without "
             "dynamic batches; leave it out"
         )
+    for axis in space.axes:
+        for value in axis.values:
+            made = configured(Variant(((axis.name, value),)), config)
+            try:
+                in_force(INSTANCES, made), in_force(MAX_BATCH, made), in_force(PREFERRED, made)
+            except (TypeError, ValueError, AttributeError):
+                raise BadRequest(
+                    f"{axis.name} {value!s:.200} is no value that it can have in a configuration"
+                ) from None
 
 
-def numbers(name: str, text: str, *, least: float = 1, whole: bool = True) -> tuple[float, ...]:
+def numbers(
+    name: str, text: str, *, least: float = 1, most: float = WHOLE_MAX, whole: bool = True
+) -> tuple[float, ...]:
     """`1,2,4`, `1:8` or `1:8:2` as sorted numbers, each once.  Raises ConfigError."""
     found: list[float] = []
     for part in text.split(","):
         found += _range(name, text, part)
         if len(found) > limits.ANALYZE_VALUES_MAX:
             raise ConfigError(f"{name} {text} has more than {limits.ANALYZE_VALUES_MAX} values; give fewer")
-    wrong = [each for each in found if each < least or not math.isfinite(each) or (whole and each != int(each))]
+    wrong = [each for each in found if not least <= each <= most or (whole and each != int(each))]
     if wrong:
         kind = "whole numbers" if whole else "numbers"
-        raise ConfigError(f"{name} {text}: {wrong[0]:g} cannot be; give {kind} of {least:g} or more")
+        raise ConfigError(f"{name} {text}: {wrong[0]:g} cannot be; give {kind} from {least:g} to {most:.10g}")
     return tuple(sorted(set(found)))
 
 
@@ -210,10 +238,20 @@ def free_axis(text: str) -> Axis:
         except json.JSONDecodeError as error:
             raise ConfigError(f"--set {text}: the list is no JSON ({error.msg} at character {error.pos})") from None
     else:
-        given = [_read(each) for each in values.split(",")]
+        given = _values(text, values)
     if not given:
         raise ConfigError(f"--set {text}: the list has no value")
     return Axis(path, tuple(dict.fromkeys(value_of(each) for each in given)))
+
+
+def _values(text: str, values: str) -> Sequence[Any]:
+    """Values of JSON, in which commas may be, or texts without any."""
+    try:
+        return list(json.loads(f"[{values}]"))
+    except json.JSONDecodeError as error:
+        if values.startswith("{"):
+            raise ConfigError(f"--set {text}: the value is no JSON ({error.msg})") from None
+    return [_read(each) for each in values.split(",")]
 
 
 def _read(text: str) -> Any:

@@ -91,7 +91,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str
         trial = each.trial
         level = f"{trial.level:g}"
         for model, config in subject.configured(trial.variant).items():
-            figures = trial.models.get(model, trial)
+            figures, counts = trial.models.get(model, trial), in_force(INSTANCES, config)
             rows.writerow(
                 [
                     model,
@@ -99,7 +99,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str
                     level if trial.mode == "concurrency" else "",
                     level if trial.mode != "concurrency" else "",
                 ]
-                + [trial.variant.text, in_force(INSTANCES, config), in_force(MAX_BATCH, config)]
+                + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, config)]
                 + ["No" if each.broken else "Yes", f"{figures.throughput:.6g}"]
                 + [
                     f"{figures.latency_ms.get('p99', 0):.6g}",

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from tisfast.analyze.aims import Aims, best_level
 from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.ending import Ending, Interrupted
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Trial, joined, trial_of
 from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, in_force
 from tisfast.bench.asked import Asked
-from tisfast.bench.measure import Stop
 from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
 from tisfast.bench.results import Run
@@ -32,10 +33,6 @@ FLAT_LEVELS: Final = 2
 ASK_SECONDS: Final = 30.0
 
 
-class Interrupted(Exception):
-    """Somebody wants the end: what was measured is the result."""
-
-
 @dataclass
 class Bench:
     """The bench core on one server.
@@ -49,7 +46,7 @@ class Bench:
     subject: Subject
     checkpoint: Checkpoint
     on_trial: Callable[[Trial], None] = lambda _: None
-    stop: Stop = field(default_factory=Stop)
+    ending: Ending = field(default_factory=Ending)
     loaded: Mapping[str, str] | None = None  # the configurations that the server has, by model; None: not known
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
@@ -69,7 +66,7 @@ class Bench:
         return found
 
     def _now(self, wanted: Trial) -> Trial:
-        if self.stop.requested:
+        if self.ending.stop.requested:
             raise Interrupted
         try:
             self._have(wanted.variant)
@@ -77,7 +74,7 @@ class Bench:
         except TisError as error:
             found = replace(wanted, failure=error.message)
             self.loaded = None
-        if found.failure and (ended := self.server.mend()):
+        if found.failure and (ended := self.ending.wait_for(self.server.mend, self.server.abandon)):
             found = replace(found, failure=f"{ended}: {found.failure}")
             self.loaded = None
         return found
@@ -87,15 +84,15 @@ class Bench:
         before, self.loaded = self.loaded, None
         for name in self.subject.configs:
             if name not in wanted and (before is None or name in before):
-                self.server.unload(name)
+                self.ending.wait_for(partial(self.server.unload, name), self.server.abandon)
         for name, config in wanted.items():
             if before is None or before.get(name) != canonical(config):
-                self.server.load(name, config)
+                self.ending.wait_for(partial(self.server.load, name, config), self.server.abandon)
         self.loaded = {name: canonical(config) for name, config in wanted.items()}
 
     def _measured(self, wanted: Trial) -> Trial:
         run = self.run(wanted.variant, wanted.mode, wanted.level)
-        if self.stop.requested:
+        if self.ending.stop.requested:
             raise Interrupted
         return trial_of(wanted.variant, run.levels[0], self.asked.batch_size, self.server.memory())
 
@@ -109,9 +106,9 @@ class Bench:
         )
         asked = replace(asked, mode=mode, levels=(level, level, 1.0), settings=settings)
         with self.connect(str(asked.address), ASK_SECONDS) as client, session_of(client, asked) as session:
-            session.stop = self.stop
+            session.stop = self.ending.stop
             session.probe()
-            if self.stop.requested:
+            if self.ending.stop.requested:
                 raise Interrupted
             return session.run()
 

@@ -1,0 +1,89 @@
+"""What signals do to a search: what is waited for, what may be broken off, what is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.system.helpers import ROOT
+from tisfast.analyze.ending import SIGNALS, Ending, Interrupted
+
+
+def send(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
+
+
+def never():
+    raise AssertionError("it was abandoned")
+
+
+@pytest.fixture
+def ending():
+    made = Ending()
+    with made.handled():
+        yield made
+
+
+def test_a_call_gives_its_value_or_its_error(ending):
+    assert ending.wait_for(lambda: 5, never) == 5
+    with pytest.raises(ZeroDivisionError):
+        ending.wait_for(lambda: 1 // 0, never)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_ends_what_is_waited_for(ending, number):
+    let_go = threading.Event()
+
+    def hangs():
+        send(number)
+        let_go.wait()
+
+    with ending.section("more ends it", bears=1), pytest.raises(Interrupted):
+        ending.wait_for(hangs, let_go.set)
+    assert let_go.is_set()
+    with pytest.raises(Interrupted):
+        ending.wait_for(never, never)  # and nothing more is begun
+
+
+def test_a_section_bears_signals_and_is_broken_off_once(ending, capsys):
+    with pytest.raises(KeyboardInterrupt), ending.section("more ends it", bears=1):
+        send()
+        assert ending.stop.requested
+        send(signal.SIGTERM)
+        raise AssertionError("it went on")
+    send()  # what is written then is written
+    with ending.section("more ends this, too", bears=1):
+        send()
+    told = capsys.readouterr().err
+    assert told.count("more ends it") == 1
+    assert "What was measured is being written." in told
+    assert "more ends this, too" in told
+
+
+def test_handlers_are_given_back_and_nohup_holds():
+    before = [signal.getsignal(each) for each in SIGNALS]
+    hup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        made = Ending()
+        with made.handled():
+            send(signal.SIGHUP)
+            assert not made.stop.requested
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, hup)
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_where_nobody_reads_it_goes_on():
+    code = "from tisfast.analyze.ending import say; input(); say('a'); say('b'); say('c', error=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    _, err = process.communicate(b"\n")
+    assert (process.returncode, err) == (0, b"c\n")

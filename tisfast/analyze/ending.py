@@ -1,0 +1,124 @@
+"""Ctrl-C, SIGTERM and SIGHUP, from before anything is changed until all is as it was.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from tisfast.bench.measure import Stop
+
+T = TypeVar("T")
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ABANDON_SECONDS: Final = 10.0
+"""In which a call that was abandoned ends, before its thread is left to itself."""
+
+
+class Interrupted(Exception):
+    """Somebody wants the end: what was measured is the result."""
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Print a line.  Where nobody reads any more, a terminal that has gone or a pipe, the rest goes nowhere."""
+    stream = sys.stderr if error else sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+class Ending:
+    """What the signals ask for.
+
+    The first one has `stop` say so, which the bench core looks at, and ends what `wait_for` waits for.  Within a
+    `section` there is a number of signals that it bears; one more raises KeyboardInterrupt, once.  Outside of sections
+    nothing is raised: what is begun there is short, and has to be done.
+    """
+
+    def __init__(self) -> None:
+        self.stop = Stop()
+        self._bears: int | None = None
+        self._told = ""
+        self._ended: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Until its end signals come here.  SIGHUP stays ignored where it is: nohup says that a run goes on."""
+        numbers = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def section(self, told: str, bears: int) -> Iterator[None]:
+        """What may be broken off.  told: to whoever sends a signal that it bears."""
+        self._told, self._bears = told, bears
+        try:
+            yield
+        finally:
+            self._bears = None
+
+    def wait_for(self, call: Callable[[], T], abandon: Callable[[], None]) -> T:
+        """What a call gives that may take long.
+
+        abandon: has it end.  Raises Interrupted as soon as the end is wanted.
+        """
+        answers: SimpleQueue[Callable[[], T]] = SimpleQueue()  # which may be put to by a signal's handler
+        thread = threading.Thread(target=lambda: answers.put(_answer(call)), daemon=True, name="waited for")
+        self._ended = lambda: answers.put(_interrupted)
+        whole = False
+        try:
+            if self.stop.requested:
+                raise Interrupted
+            thread.start()
+            found = answers.get()()
+            whole = True
+        finally:
+            self._ended = lambda: None
+            if not whole and thread.is_alive():
+                abandon()
+                thread.join(ABANDON_SECONDS)
+        return found
+
+    def _signal(self, number: int, _: Any) -> None:
+        self.stop.requested = True
+        self._ended()
+        if self._bears is None:
+            say("What was measured is being written.", error=True)
+        elif self._bears > 0:
+            self._bears -= 1
+            say(f"Interrupt signal ({number}) received.\n{self._told}", error=True)
+        else:
+            self._bears = None
+            raise KeyboardInterrupt
+
+
+def _answer(call: Callable[[], T]) -> Callable[[], T]:
+    """Gives what the call has given, or raises what it has raised."""
+    try:
+        value = call()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it has it
+        return _raising(error)
+    return lambda: value
+
+
+def _raising(error: BaseException) -> Callable[[], Any]:
+    def again() -> Any:
+        raise error
+
+    return again
+
+
+def _interrupted() -> Any:
+    raise Interrupted
