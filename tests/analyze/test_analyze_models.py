@@ -150,3 +150,17 @@ def test_figures_of_each_model_are_shown_and_kept():
     assert again.models["a"].throughput == 95
     assert again.models["a"].latency_ms["p99"] == 20
     assert from_json(json.loads(json.dumps(to_json(again)))) == again
+
+
+def test_memory_of_gpus_is_bounded_and_kept():
+    rows = [trial({}, 4, 100, gpu_memory_mb=500.0), trial({"instances": 2}, 4, 200, gpu_memory_mb=900.0)]
+    given = read(["-m", "m", *OWN, "--max-gpu-memory", "600", "--objective", "gpu_used_memory"])
+    assert given.aims.objectives == (("gpu_memory", 1.0),)
+    aims = Aims(constraints=given.aims.constraints)
+    found = ranking(rows, aims, Simplicity(Space((Axis("instances", (1, 2)),))))
+    assert [each.broken for each in found] == [[], ["gpu_memory is 900 MB, not <= 600 MB"]]
+    assert "500 MB" in table(found)
+    assert ranking([trial({}, 4, 100)], aims, Simplicity(Space(())))[0].broken == ["gpu_memory is not known"]
+    again = joined(rows[0], rows[1], 1)
+    assert again.gpu_memory_mb == 900
+    assert from_json(json.loads(json.dumps(to_json(again)))) == again

@@ -344,7 +344,7 @@ def test_keys_are_in_one_place_and_their_flags_exist():
         ("batch_sizes: [1, 2]", "give one number"),
         ("constraints: [1]", "constraints has keys below it"),
         ("constraints: {perf_throughput: {least: 1}}", "constraints.perf_throughput.least is no key"),
-        ("constraints: {gpu_used_memory: {max: 1}}", "'gpu_used_memory' is no metric"),
+        ("constraints: {gpu_utilization: {min: 1}}", "'gpu_utilization' is no metric"),
         ("perf_analyzer_flags: {concurrency-range: 1}", "--concurrency-range of tisfast bench has no place here"),
         ("perf_analyzer_flags: {no-such: 1}", "no-such"),
         ("triton_launch_mode: docker", "no container is started"),

@@ -16,6 +16,7 @@ class Library:
 
     def __init__(self, start=0):
         self.start, self.energy = start, 5_000
+        self.running = [(77, 1 << 20), (78, 1 << 21), (77, 1 << 10), (79, (1 << 64) - 1)]
 
     def nvmlInit_v2(self):
         return self.start
@@ -65,6 +66,13 @@ class Library:
     def nvmlDeviceGetTotalEnergyConsumption(self, device, out):
         return self.number(device, out, self.energy)
 
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, device, count, found):
+        assert count._obj.value == 1024
+        count._obj.value = len(self.running)
+        for entry, (pid, used) in zip(found._obj, self.running, strict=False):
+            entry.pid, entry.used = pid, used
+        return self.told(device)
+
     def number(self, device, out, value):
         out._obj.value = value
         return self.told(device)
@@ -86,6 +94,14 @@ def test_one_gpu_by_number_or_name():
     assert nvml.facts("GPU-1") == GpuFacts("GPU-1", 8.6)
     assert nvml.facts("1") == GpuFacts("1", None) and nvml.memory("1") is None
     assert nvml.facts("nobody") is None and nvml.memory("nobody") is None
+
+
+def test_memory_of_processes():
+    """Entries of one process are added up; one whose memory is not told is left out."""
+    nvml = open_nvml(lambda _: Library())
+    assert nvml.processes("GPU-1") == {77: (1 << 20) + (1 << 10), 78: 1 << 21}
+    assert nvml.processes("GPU-2") == nvml.processes("nobody") == {}
+    assert open_nvml(lambda _: Silent("nvmlDeviceGetComputeRunningProcesses_v3")).processes("GPU-1") == {}
 
 
 def test_a_part_of_a_gpu_has_its_capability():

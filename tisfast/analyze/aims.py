@@ -16,13 +16,16 @@ from tisfast.errors import ConfigError
 
 THROUGHPUT: Final = "throughput"
 MEMORY: Final = "memory"
-UNITS: Final = {THROUGHPUT: "/s", MEMORY: " MB", **{f"latency_{each}": " ms" for each in LATENCIES}}
+GPU_MEMORY: Final = "gpu_memory"
+OF_PROCESSES: Final = (MEMORY, GPU_MEMORY)
+UNITS: Final = {THROUGHPUT: "/s", MEMORY: " MB", GPU_MEMORY: " MB", **{f"latency_{each}": " ms" for each in LATENCIES}}
 """The metrics, with their units."""
 OTHER_NAMES: Final = {
     "latency": "latency_avg",
     "cpu_used_ram": MEMORY,
+    "gpu_used_memory": GPU_MEMORY,
     **{each: f"latency_{each}" for each in LATENCIES if each != "avg"},
-    **{f"perf_{name}": name for name in UNITS if name != MEMORY},
+    **{f"perf_{name}": name for name in UNITS if name not in OF_PROCESSES},
 }
 """Short ones, and Model Analyzer's."""
 TURNS_MIN: Final = 3
@@ -40,8 +43,8 @@ def metric(text: str, models: Container[str] = ()) -> str:
     found = OTHER_NAMES.get(name, name)
     if found not in UNITS:
         raise ConfigError(f"'{name}' is no metric that is measured here; there are {', '.join(UNITS)}")
-    if model and found == MEMORY:
-        raise ConfigError(f"{text}: memory is known of all models together; write {MEMORY}")
+    if model and found in OF_PROCESSES:
+        raise ConfigError(f"{text}: memory is known of all models together; write {found}")
     return named(model, found)
 
 
@@ -71,8 +74,8 @@ class Constraint(NamedTuple):
 def value_of(trial: Figures, name: str) -> float | None:
     """None where it was not measured."""
     model, _, own = name.rpartition(":")
-    if own == MEMORY:
-        return trial.memory_mb
+    if own in OF_PROCESSES:
+        return trial.memory_mb if own == MEMORY else trial.gpu_memory_mb
     figures = trial.models.get(model) if model else trial
     if figures is None:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tisfast import limits
-from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
+from tisfast.analyze.aims import GPU_MEMORY, MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
 from tisfast.analyze.model_analyzer import apart, flags_of, folder_of
 from tisfast.analyze.several import Varied, space_of, what_is_varied
@@ -169,6 +169,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--latency-budget", type=float, metavar="MS", help="p99 at most")
     group.add_argument("--min-throughput", type=float, metavar="N", help="inferences a second at least")
     group.add_argument("--max-memory", type=float, metavar="MB", help="of the started server's processes at most")
+    group.add_argument("--max-gpu-memory", type=float, metavar="MB", help="of GPUs, where NVML tells it, at most")
     group.add_argument("--constraint", action="append", default=[], metavar="METRIC<=N", help="or METRIC>=N")
     group.add_argument("--margin", type=float, default=3.0, metavar="PERCENT", help="within it variants are alike; 3")
     group = made.add_argument_group("what comes out")
@@ -309,6 +310,7 @@ def _aims(given: Any, what: Varied) -> Aims:
         ("latency_p99", "--latency-budget", given.latency_budget, True),
         (THROUGHPUT, "--min-throughput", given.min_throughput, False),
         (MEMORY, "--max-memory", given.max_memory, True),
+        (GPU_MEMORY, "--max-gpu-memory", given.max_gpu_memory, True),
     ):
         if value is not None:
             bounds.append(_bound(f"{flag} {value:g}", name, value, most))

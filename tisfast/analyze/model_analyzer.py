@@ -96,7 +96,7 @@ PLAIN: Final = {
 """Keys with one value, and their flags."""
 OF_A_MODEL: Final = ("parameters", "model_config_parameters", "objectives", "constraints", "perf_analyzer_flags")
 AIMS: Final = ("objectives", "constraints", "latency_budget", "min_throughput")
-OF_THE_PROCESSES: Final = ("memory", "cpu_used_ram")
+OF_THE_PROCESSES: Final = ("memory", "cpu_used_ram", "gpu_memory", "gpu_used_memory")
 ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
 DEFAULTS: Final = {"http": "localhost:8000", "grpc": "localhost:8001"}
 ELSEWHERE: Final = (

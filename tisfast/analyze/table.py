@@ -11,14 +11,14 @@ from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Share, Trial
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
 
-HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "")
+HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "GPU memory", "")
 
 
 def rows_of(place: int, ranked: Ranked) -> Iterator[list[str]]:
     """A variant's row, and one of each model, where several are served together."""
     yield cells(place, ranked)
     for name, share in ranked.trial.models.items():
-        yield ["", f"  {name}", "", *_figures(share), *_times(share), "", ""]
+        yield ["", f"  {name}", "", *_figures(share), *_times(share), "", "", ""]
 
 
 def _figures(share: Share) -> list[str]:
@@ -46,6 +46,7 @@ def cells(place: int, ranked: Ranked) -> list[str]:
         milliseconds(trial, "p99"),
         *_times(trial),
         "-" if trial.memory_mb is None else f"{trial.memory_mb:.4g} MB",
+        "-" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.4g} MB",
         "; ".join(notes),
     ]
 
@@ -85,7 +86,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
         ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
-        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)"]
+        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
     )
     for each in ranked:
         trial = each.trial
@@ -104,6 +105,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str
                 + [
                     f"{figures.latency_ms.get('p99', 0):.6g}",
                     "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
+                    "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
                 ]
             )
     return out.getvalue()

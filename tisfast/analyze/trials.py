@@ -68,6 +68,10 @@ class Figures(Protocol):
         """Of the server's processes, where known."""
 
     @property
+    def gpu_memory_mb(self) -> float | None:
+        """Of its GPUs, where known."""
+
+    @property
     def models(self) -> Mapping[str, Share]:
         """Of several that were served together, what each of them did."""
 
@@ -85,6 +89,7 @@ class Round:
     latency_ms: Mapping[str, float]
     memory_mb: float | None
     models: Mapping[str, Share] = field(default_factory=dict)
+    gpu_memory_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,10 @@ class Trial:
     """One row.
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
-    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
-    limited: why the client was the limit, or ""; rounds: each measurement, where there were several: the figures are
-    their means, of a percentile, too; models: of several that were served together, what each of them did.
+    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, gpu_memory_mb: of
+    their GPUs, where known; limited: why the client was the limit, or ""; rounds: each measurement, where there were
+    several: the figures are their means, of a percentile, too; models: of several that were served together, what each
+    of them did.
     """
 
     variant: Variant
@@ -113,6 +119,7 @@ class Trial:
     memory_mb: float | None = None
     rounds: tuple[Round, ...] = ()
     models: Mapping[str, Share] = field(default_factory=dict)
+    gpu_memory_mb: float | None = None
 
     @property
     def measured(self) -> int:
@@ -157,7 +164,20 @@ def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int 
         whole.served,
         None if memory is None else memory / 1e6,
         models={name: _share(each, batch_size) for name, each in level.models.items()},
+        gpu_memory_mb=_gpu_memory(level),
     )
+
+
+def _gpu_memory(level: Measurement) -> float | None:
+    """Of all GPUs of the server's."""
+    usage = None if level.server is None else level.server.usage
+    known = [] if usage is None else [each.memory_bytes for each in usage.gpus.values()]
+    told = [each for each in known if each is not None]
+    return sum(told) / 1e6 if told else None
+
+
+def _most(known: float | None, new: float | None) -> float | None:
+    return None if known is None or new is None else max(known, new)
 
 
 def _share(level: Measurement, batch_size: int) -> Share:
@@ -191,7 +211,6 @@ def joined(trial: Trial, new: Trial, turn: int) -> Trial:
     rounds = (*(trial.rounds or (_round(trial, 0),)), _round(new, turn))
     latency = _means(trial.latency_ms, new.latency_ms, count)
     models = {name: _joined_share(each, new.models.get(name, each), count) for name, each in trial.models.items()}
-    memory = None if trial.memory_mb is None or new.memory_mb is None else max(trial.memory_mb, new.memory_mb)
     return replace(
         trial,
         throughput=sum(each.throughput for each in rounds) / len(rounds),
@@ -201,7 +220,8 @@ def joined(trial: Trial, new: Trial, turn: int) -> Trial:
         stable=trial.stable and new.stable,
         reason=trial.reason if not trial.stable else new.reason,
         limited=trial.limited or new.limited,
-        memory_mb=memory,
+        memory_mb=_most(trial.memory_mb, new.memory_mb),
+        gpu_memory_mb=_most(trial.gpu_memory_mb, new.gpu_memory_mb),
         rounds=rounds,
         models=models,
     )
@@ -222,7 +242,7 @@ def _joined_share(known: Share, new: Share, count: int) -> Share:
 
 
 def _round(trial: Trial, turn: int) -> Round:
-    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models)
+    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models, trial.gpu_memory_mb)
 
 
 def to_json(trial: Trial) -> dict[str, Any]:

@@ -18,7 +18,12 @@ INSTEAD: Final = (
     {"model_repository", "url"},
 )
 """Of each of these one holds: a typed one is instead of a file's other one."""
-BOUNDS: Final = {"latency_budget": "latency_p99<=", "min_throughput": "throughput>=", "max_memory": "memory<="}
+BOUNDS: Final = {
+    "latency_budget": "latency_p99<=",
+    "min_throughput": "throughput>=",
+    "max_memory": "memory<=",
+    "max_gpu_memory": "gpu_memory<=",
+}
 """Flags that are short for a constraint."""
 OWNED: Final = {
     "model_name": "profile_models names the model",
