@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import math
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from tisfast import limits
 from tisfast.cli_arguments import Parser
-from tisfast.convert.conversion import Options, convert
+from tisfast.convert.conversion import Interrupted, convert
 from tisfast.convert.formats import FORMATS, PRECISIONS
+from tisfast.convert.options import Options
 from tisfast.convert.report import table
 from tisfast.errors import ConfigError
 
 NOTHING_FITS: Final = 3
 """All formats were tried, and none is right and within the constraint."""
-INTERRUPTED: Final = 130
+SIGNALLED: Final = 128
+"""And the number of the signal that ended it."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIBES: Final = """Make a model in all formats that this machine can serve, hold each against the source over
 sample inputs, measure each, and write the best as a model folder.  `tisfast docs convert` tells the rest.
 
@@ -30,33 +37,63 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit code.  Raises TisError with a sentence."""
     given = _parser().parse_args(arguments)
     try:
-        found = convert(
-            given.source,
-            samples=given.samples or None,
-            output=given.output,
-            targets=tuple(given.target or ()),
-            precisions=tuple(given.precision),
-            atol=given.atol,
-            rtol=given.rtol,
-            max_latency_ms=given.max_latency,
-            min_throughput=given.min_throughput,
-            max_batch_size=given.max_batch_size,
-            concurrency=tuple(given.concurrency),
-            seconds=given.seconds,
-            step_seconds=given.step_seconds,
-            name=given.name,
-            allow_pickled=given.allow_pickled_models,
-            told=_tell,
-        )
-    except KeyboardInterrupt:
+        with _heard():
+            found = convert(
+                given.source,
+                samples=given.samples or None,
+                output=given.output,
+                targets=tuple(given.target or ()),
+                precisions=tuple(given.precision),
+                atol=given.atol,
+                rtol=given.rtol,
+                max_latency_ms=given.max_latency,
+                min_throughput=given.min_throughput,
+                max_batch_size=given.max_batch_size,
+                concurrency=tuple(given.concurrency),
+                seconds=given.seconds,
+                step_seconds=given.step_seconds,
+                name=given.name,
+                allow_pickled=given.allow_pickled_models,
+                told=_tell,
+            )
+    except KeyboardInterrupt as error:
+        if isinstance(error, Interrupted) and error.found is not None:
+            print(table(error.found), end="", flush=True)
         print("tisfast: interrupted: no model was written", file=sys.stderr)
-        return INTERRUPTED
+        return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
     print(table(found), end="", flush=True)
     return 0 if found.best is not None else NOTHING_FITS
 
 
+@contextmanager
+def _heard() -> Iterator[None]:
+    """SIGTERM and SIGHUP end it as Ctrl-C does.
+
+    What comes while that is obeyed is not heard: it would leave files and processes.  What the shell has had ignored
+    (nohup) stays so.
+    """
+    last = -math.inf
+
+    def interrupted(number: int, _: object) -> None:
+        nonlocal last
+        if time.monotonic() - last > limits.CONVERT_CLEAN_SECONDS_MAX:
+            last = time.monotonic()
+            raise KeyboardInterrupt(number)
+
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    for each, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(each, interrupted)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def _tell(text: str) -> None:
-    print(f"... {text}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody reads it
+        print(f"... {text}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

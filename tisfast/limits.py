@@ -781,5 +781,27 @@ CONVERT_REASON_CHARACTERS_MAX: Final = 500
 """Of a framework's error that the report shows, or of the end of what it has printed."""
 CONVERT_LOG_BYTES_READ: Final = 64 * 1024
 """Of what a step or a server has written: the end, in which the reason stands."""
+CONVERT_END_SECONDS_MAX: Final = 2.0
+"""Seconds that processes which a step has left may take to end themselves."""
+CONVERT_CLEAN_SECONDS_MAX: Final = 10.0
+"""Seconds in which a signal ends everything; others that come meanwhile are not heard."""
 CONVERT_CONCURRENCY_MAX: Final = 1024
 """Requests under way at one time while a format is measured."""
+CONVERT_LOADS_MAX: Final = 16
+"""Numbers of --concurrency: each is a measurement of each format."""
+CONVERT_BATCH_SIZE_MAX: Final = 65_536
+"""Rows of one request."""
+CONVERT_ANSWERS_BYTES_MAX: Final = 4 << 30
+"""Bytes of the source's answers to all requests, which are held in memory."""
+CONVERT_SAMPLE_FILES_MAX: Final = 2000
+"""Files or dictionaries of samples: of a model without batches each is a request."""
+CONVERT_TOLERANCE_MAX: Final = 1e9
+"""Of --atol and --rtol: above it nothing is told apart."""
+CONVERT_LOAD_SECONDS_MAX: Final = 3600.0
+"""Seconds of one load on one format."""
+CONVERT_STEP_SECONDS_MAX: Final = 86_400.0
+"""Seconds that a framework can be given for one step."""
+CONVERT_LATENCY_MS_MAX: Final = 3_600_000.0
+"""Of --max-latency: an hour."""
+CONVERT_THROUGHPUT_MAX: Final = 1e9
+"""Requests a second of --min-throughput."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
+from multiprocessing.shared_memory import SharedMemory
 
 
 def crash(request, folder):
@@ -25,3 +28,33 @@ def leave(request, folder):
 
 def fail(request, folder):
     raise RuntimeError("Unsupported operator: Foo")
+
+
+def leave_without_result(request, folder):
+    print("nothing more to do", flush=True)
+    os._exit(request["status"])
+
+
+def leave_garbage(request, folder):
+    (folder / "result.json").write_text(request["text"])
+    os._exit(request["status"])
+
+
+def stop_the_program(request, folder):
+    sys.exit(0)
+
+
+def litter(request, folder):
+    """Processes, files and shared memory, which nobody cleans up.  It gives their names."""
+    sleeping = "import os, signal; {}; print(flush=True); signal.pause()"
+    pids = []
+    for first in ("0", "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setpgrp()"):
+        child = subprocess.Popen([sys.executable, "-c", sleeping.format(first)], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        pids.append(child.pid)
+    _, path = tempfile.mkstemp()
+    found = {"pids": pids, "file": path, "shared": SharedMemory(create=True, size=64).name}
+    if "folder" in request:
+        return found
+    (folder / "found").write_text(repr(found))
+    threading.Event().wait()

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 
+import psutil
 import pytest
 
 pytest.importorskip("onnxruntime")
 
-from tests.convert.made_models import network, too_large_for_fp16  # noqa: E402
+from tests.convert.made_models import converted, network, too_large_for_fp16  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402
 from tisfast import cli  # noqa: E402
+from tisfast.convert import Interrupted  # noqa: E402
 from tisfast.local_server import ROOT  # noqa: E402
 
 SHORT = ["--seconds", "0.1", "--concurrency", "1", "--target", "onnx"]
@@ -62,18 +65,68 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("moment", ["itself", "measured"])
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path, moment):
-    """While a framework runs, and while a server is measured."""
-    arguments = ["convert", str(network(tmp_path)), "-o", str(tmp_path / "out"), "--seconds", "60"]
+@contextmanager
+def running(tmp_path, *arguments):
+    """A command with long loads, and its temporary folder, which is empty behind it."""
+    command = ["convert", network(tmp_path), "-o", tmp_path / "a" / "out", "--seconds", "60", *arguments]
     with tempfile.TemporaryDirectory(prefix="tf") as scratch:  # sockets have short paths
         with subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTIBLE, *arguments],
-            cwd=ROOT, env={**os.environ, "TMPDIR": scratch}, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-c", INTERRUPTIBLE, *map(str, command)], cwd=ROOT,
+            env={**os.environ, "TMPDIR": scratch}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
-            assert any(moment in line for line in process.stderr)
-            process.send_signal(signal.SIGINT)
-            rest = process.stderr.read()
-        assert process.returncode == 130 and "tisfast: interrupted: no model was written" in rest, rest
-        assert not (tmp_path / "out").exists()
+            yield process
         wait_until(lambda: not os.listdir(scratch), lambda: str(os.listdir(scratch)))
+        # One that had just been started sees by itself that its parent has ended.
+        wait_until(lambda: not list(_made_in(scratch)), lambda: str(list(_made_in(scratch))))
+
+
+def _made_in(scratch):
+    for each in psutil.process_iter(["environ"]):
+        if (each.info["environ"] or {}).get("TMPDIR", "").startswith(scratch):
+            yield each
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [("itself", signal.SIGINT), ("onnx fp32", signal.SIGTERM), ("onnx fp16", signal.SIGHUP),
+     ("measured", signal.SIGINT), ("measured", signal.SIGTERM), ("measured", signal.SIGHUP)],
+)  # fmt: skip
+def test_a_signal_ends_it_and_leaves_nothing(tmp_path, moment, number):
+    """While a framework runs, and while a server is measured.  An impatient user sends several."""
+    with running(tmp_path, *(["--seconds", "0.1"] if moment == "onnx fp16" else [])) as process:
+        assert any(moment in line for line in process.stderr)
+        for _ in range(3):
+            process.send_signal(number)
+        rest = process.stderr.read()
+        said = process.stdout.read()
+    assert process.returncode == 128 + number and "tisfast: interrupted: no model was written" in rest, rest
+    assert not (tmp_path / "a").exists() and "Traceback" not in rest
+    # What was measured until then is told.
+    assert ("onnx fp32" in said) == (moment == "onnx fp16"), said
+    if said:
+        assert "Nothing was chosen: it was interrupted, and 1 of 6 were tried." in said and "Written" not in said
+
+
+def test_who_is_told_nothing_ends_as_ever(tmp_path):
+    """The terminal is gone, and the signal is ignored (nohup)."""
+    program = INTERRUPTIBLE.replace("signal.SIGINT, signal.default_int_handler", "signal.SIGHUP, signal.SIG_IGN")
+    command = ["convert", network(tmp_path), "-o", tmp_path / "out", *SHORT, "--precision", "fp32"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stderr.readline()
+        process.stderr.close()
+        process.send_signal(signal.SIGHUP)
+        said = process.stdout.read().decode()
+    assert process.returncode == 0 and "Written" in said
+
+
+def test_from_python_an_interruption_has_what_was_measured(tmp_path):
+    def told(text):
+        if text == "onnx fp16":
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        converted(network(tmp_path), targets=["onnx"], output=tmp_path / "out", told=told)
+    assert [each.name for each in caught.value.found.tries] == ["onnx fp32"] and caught.value.found.best is None
+    assert not (tmp_path / "out").exists()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import json
 import os
+import re
+import subprocess
+import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -16,10 +19,10 @@ pytest.importorskip("openvino")
 from tests.convert.made_models import by_name, converted, network, too_large_for_fp16  # noqa: E402
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
-from tisfast.convert.conversion import PAGE, REPORT  # noqa: E402
 from tisfast.convert.onnx_steps import write_fp16  # noqa: E402
+from tisfast.convert.output import PAGE, REPORT  # noqa: E402
 from tisfast.errors import BadRequest, Unavailable  # noqa: E402
-from tisfast.local_server import LocalServer  # noqa: E402
+from tisfast.local_server import ROOT, LocalServer  # noqa: E402
 
 ALL = ["onnx fp32", "onnx fp16", "openvino fp32", "openvino fp16"]
 HERE = {"targets": ["onnx", "openvino"]}  # no GPU is needed
@@ -122,13 +125,13 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
         (tmp_path, {}, "a folder without a model"),
         (tmp_path / "file", {}, "no model that can be served"),
         (source, {"output": tmp_path / "file" / "x"}, "cannot be written to"),
-        (source, {"output": tmp_path / "out"}, "has a folder 'net' that tisfast convert has not written"),
+        (source, {"output": tmp_path / "out"}, "has 'net' already, and tisfast convert has not written it"),
         (source, {"samples": tmp_path / "nix.npz"}, "there is no such file"),
         (source, {"targets": ["nix"]}, "--target nix is no format that is known"),
         (source, {"precisions": ["int4"]}, "--precision int4 is not known"),
-        (source, {"rtol": -1}, "--rtol is -1, and must be 0 at least"),
+        (source, {"rtol": -1}, "--rtol is -1, and must be a number from 0"),
         (source, {"max_batch_size": 0}, "--max-batch-size is 0"),
-        (source, {"concurrency": (0,)}, r"--concurrency is \[0\]"),
+        (source, {"concurrency": (0,)}, "--concurrency is 0: give a whole number"),
         (source, {"colour": 1}, "convert has no option 'colour'"),
     ]:
         with pytest.raises(BadRequest, match=said):
@@ -145,13 +148,22 @@ def test_what_the_source_says_against_it_is_told(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_temporary_folder_is_a_sentence(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a disk that has no more room
+from tisfast.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
-    monkeypatch.setattr("tisfast.convert.conversion.save_cases", full)
-    with pytest.raises(Unavailable, match=r"temporary folder .* \(No space left on device\).*set TMPDIR"):
-        converted(network(tmp_path), samples={"x": X}, output=tmp_path / "out")
+
+def test_a_full_temporary_folder_is_a_sentence(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((10_000, 8), np.float32))
+    command = ["convert", network(tmp_path), "--samples", tmp_path / "x.npz", "-o", tmp_path / "out"]
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, *map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    said = rf"the temporary folder {tempfile.gettempdir()} .* \(File too large\).*set TMPDIR"
+    assert ran.returncode == 1 and re.search(said, ran.stderr), ran.stderr
     assert not (tmp_path / "out").exists()
 
 

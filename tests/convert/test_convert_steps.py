@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from tisfast.local_server import ROOT
 FAULTY = "tests.convert.faulty_steps"
 
 
+GARBAGE = "before there was a result"
+
+
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
@@ -30,11 +34,46 @@ def test_the_reason_is_the_frameworks(tmp_path, step, reason):
         run_step(f"{FAULTY}.{step}", {}, tmp_path / "step", 60)
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_an_end_without_a_result_is_a_failure_with_the_end_of_its_log(tmp_path, status):
+    said = rf"exit status {status}\) {GARBAGE}; the last that it said: nothing more to do"
+    with pytest.raises(StepFailed, match=said):
+        run_step(f"{FAULTY}.leave_without_result", {"status": status}, tmp_path / "step", 60)
+    with pytest.raises(StepFailed, match=GARBAGE):
+        run_step(f"{FAULTY}.stop_the_program", {}, tmp_path / "other", 60)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(0, ""), (0, "[]"), (0, '{"found": 7}'), (3, '{"error": '), (3, '{"error": 7}')]
+)
+def test_garbage_in_place_of_a_result_is_a_failure(tmp_path, status, text):
+    with pytest.raises(StepFailed):
+        run_step(f"{FAULTY}.leave_garbage", {"status": status, "text": text}, tmp_path / "step", 60)
+
+
 def test_a_step_that_hangs_is_ended(tmp_path):
-    with pytest.raises(StepFailed, match="longer than 3 s; --step-seconds"):
-        run_step(f"{FAULTY}.hang", {}, tmp_path / "step", 3)
-    pid = tmp_path / "step" / "pid"
-    assert not pid.exists() or not psutil.pid_exists(int(pid.read_text()))
+    """It is so far that it can hang: its number is there."""
+    seconds = 8
+    with pytest.raises(StepFailed, match=f"longer than {seconds} s; --step-seconds"):
+        run_step(f"{FAULTY}.hang", {}, tmp_path / "step", seconds)
+    assert not psutil.pid_exists(int((tmp_path / "step" / "pid").read_text()))
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_of_an_ended_step_nothing_stays(tmp_path, hangs):
+    """Its processes, its temporary files, and its shared memory, which Python's own tracker removes."""
+    folder = tmp_path / "step"
+    if hangs:
+        with pytest.raises(StepFailed, match="longer than 8 s"):
+            run_step(f"{FAULTY}.litter", {}, folder, 8)
+        left = ast.literal_eval((folder / "found").read_text())
+    else:
+        left = run_step(f"{FAULTY}.litter", {"folder": str(folder)}, folder, 60)
+    assert len(left["pids"]) == 2
+    for pid in left["pids"]:
+        wait_until(lambda pid=pid: not psutil.pid_exists(pid) or has_ended(psutil.Process(pid)))
+    assert left["file"].startswith(str(folder)) and not os.path.exists(left["file"])
+    assert not os.path.exists(f"/dev/shm/{left['shared']}")
 
 
 def test_a_step_dies_with_its_parent(tmp_path):

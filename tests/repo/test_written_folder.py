@@ -1,6 +1,9 @@
 """A folder that a program writes into a repository is there as a whole, or not at all."""
 
 import os
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -66,7 +69,40 @@ def test_a_folder_that_another_writer_puts_there_between_two_steps_is_replaced(t
             raise FileNotFoundError(path)
         return rename(path, target)
 
+    monkeypatch.setattr("tisfast.repo.written_folder.exchanged", lambda *_: False)  # a file system that cannot
     monkeypatch.setattr(Path, "rename", renamed)
     write_folder(folder, CONFIG, {"1/model.py": b"2"})
     assert missed and (folder / "1/model.py").read_bytes() == b"2"
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tisfast.repo.written_folder import written_folder
+
+def ended(event, arguments):
+    if event in ("shutil.rmtree", "os.rename"):  # what comes behind the exchange, and what came before there was one
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with written_folder(Path(sys.argv[1])) as made:
+    (made / "config.pbtxt").write_text("new")
+    sys.addaudithook(ended)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_a_whole_folder(tmp_path):
+    folder = tmp_path / "m"
+    write_folder(folder, CONFIG, {"1/model.py": b"1"})
+    assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == -signal.SIGKILL
+    assert (folder / "config.pbtxt").read_text() == "new" and os.listdir(folder) == ["config.pbtxt"]
+
+
+def test_of_a_link_to_a_folder_the_link_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").touch()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "m").symlink_to(tmp_path / "elsewhere")
+    write_folder(tmp_path / "models" / "m", CONFIG, {"1/model.py": b"1"})
+    assert os.listdir(tmp_path / "models") == ["m"] and not (tmp_path / "models" / "m").is_symlink()
+    assert os.listdir(tmp_path / "elsewhere") == ["mine"]

@@ -3,8 +3,8 @@
 Layer 5, above bench.  Frameworks run in processes of their own.
 """
 
-from tisfast.convert.conversion import convert
+from tisfast.convert.conversion import Interrupted, convert
 from tisfast.convert.results import Conversion, Measured, Try
 from tisfast.convert.written_model import write_model
 
-__all__ = ["Conversion", "Measured", "Try", "convert", "write_model"]
+__all__ = ["Conversion", "Interrupted", "Measured", "Try", "convert", "write_model"]

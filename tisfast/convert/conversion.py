@@ -3,60 +3,45 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast import limits
 from tisfast.bench.client_side import machine
-from tisfast.bench.files import write_text
 from tisfast.convert.compare import DEFAULTS, Tolerance
-from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.formats import FORMATS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.options import Options, check_name, checked
+from tisfast.convert.output import output as output_folder
+from tisfast.convert.output import write_model_folder, write_reports
 from tisfast.convert.references import ANSWERS, FEEDS
-from tisfast.convert.report import SCHEMA, document
-from tisfast.convert.report_page import page
+from tisfast.convert.report import document
 from tisfast.convert.results import Conversion, Try, choose
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
 from tisfast.convert.steps import StepFailed, run_step
-from tisfast.convert.trial import Loads, ServedAs, Verify, Wanted, compared, measured, served, size_of
+from tisfast.convert.trial import Loads, ServedAs, Wanted, compared, measured, served, size_of
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.private_directory import PrivateDirectory
-from tisfast.repo.written_folder import config_text, written_folder
+from tisfast.repo.written_folder import config_text
 
-REPORT: Final = "report.json"
-PAGE: Final = "report.html"
 CONFIG: Final = "config.pbtxt"
 VERSION: Final = "1"
 REFERENCE: Final = "reference"
 
 
-@dataclass(frozen=True)
-class Options:
-    """Of a conversion; see `convert`."""
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended a conversion.  found: what was measured until then, None where nothing was."""
 
-    targets: Sequence[str] = ()
-    precisions: Sequence[str] = PRECISIONS
-    atol: float | None = None
-    rtol: float | None = None
-    max_latency_ms: float = 0.0
-    min_throughput: float = 0.0
-    max_batch_size: int = 8
-    concurrency: Sequence[int] = (1, 8)
-    seconds: float = 1.0
-    step_seconds: float = limits.CONVERT_STEP_SECONDS
-    name: str = ""
-    allow_pickled: bool = False
-    verify: Verify | None = None
-    told: Callable[[str], None] = field(default=lambda _: None)
+    def __init__(self, found: Conversion | None, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.found = found
 
 
 def convert(
@@ -77,9 +62,12 @@ def convert(
     files that can run code; verify: says of a format's answers to all requests, and of the source's, lists of arrays by
     name, whether they are right, in place of the tolerances; told: is told what is done.
 
-    Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written.
+    Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written;
+    Interrupted, a KeyboardInterrupt, with what was measured until then.
     """
-    asked = _checked(options)
+    asked = checked(options)
+    if asked.name:
+        check_name(asked.name, "--name")
     found = read_source(source, allow_pickled=asked.allow_pickled)
     if asked.name:
         found = found._replace(name=asked.name)
@@ -88,74 +76,17 @@ def convert(
     if lacking := missing(REFERENCES[found.kind][1]):
         raise Unavailable(f"the source {lacking}")
     with ExitStack() as held:
-        folder = None if output is None else held.enter_context(_output(Path(output), found.name))
+        folder = None if output is None else held.enter_context(output_folder(Path(output), found.name))
         scratch = PrivateDirectory()
         held.callback(scratch.remove)
         try:
             run = _Run(found, asked, scratch.path, arrays)
-            result = run.all(routes)
+            return run.all(routes, folder)
         except OSError as error:
             raise Unavailable(
                 f"the temporary folder {scratch.path.parent} could not be written to ({error.strerror or error}): the "
                 "formats need room there; set TMPDIR to a folder that has it"
             ) from None
-        return result if folder is None else run.write(result, folder)
-
-
-def _checked(options: dict[str, Any]) -> Options:
-    """Raises BadRequest, which names the option."""
-    known = Options.__dataclass_fields__
-    unknown = [each for each in options if each not in known]
-    if unknown:
-        raise BadRequest(f"convert has no option {unknown[0]!r}; it has {', '.join(known)}")
-    asked = Options(**options)
-    bounds = (
-        ("--atol", asked.atol, 0), ("--rtol", asked.rtol, 0), ("--max-latency", asked.max_latency_ms, 0),
-        ("--min-throughput", asked.min_throughput, 0), ("--max-batch-size", asked.max_batch_size, 1),
-        ("--seconds", asked.seconds, 0.1), ("--step-seconds", asked.step_seconds, 1),
-    )  # fmt: skip
-    for name, value, least in bounds:
-        if value is not None and not value >= least:  # nan, too
-            raise BadRequest(f"{name} is {value:g}, and must be {least:g} at least")
-    most = limits.CONVERT_CONCURRENCY_MAX
-    if not asked.concurrency or not all(1 <= each <= most for each in asked.concurrency):
-        raise BadRequest(f"--concurrency is {list(asked.concurrency)}: give numbers from 1 to {most}")
-    return asked
-
-
-@contextmanager
-def _output(folder: Path, name: str) -> Iterator[Path]:
-    """The folder, made if need be; one that was made goes again where nothing is written.
-
-    Raises BadRequest where it may not be written to, or has another model.
-    """
-    made = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".tisfast.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise BadRequest(
-            f"-o {folder} cannot be written to ({error.strerror}): name a folder in one that exists and may be written"
-        ) from None
-    if (folder / name).exists() and not _ours(folder / REPORT):
-        raise BadRequest(
-            f"-o {folder} has a folder '{name}' that tisfast convert has not written; remove it, or give another --name"
-        )
-    try:
-        yield folder
-    finally:
-        if made:
-            with suppress(OSError):
-                folder.rmdir()
-
-
-def _ours(report: Path) -> bool:
-    try:
-        return bool(json.loads(report.read_text()).get("schema") == SCHEMA)
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def _pickled(module: Any, path: Path) -> str:
@@ -177,26 +108,34 @@ class _Run:
     def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
         self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
         self._pickle = "" if source.module is None else _pickled(source.module, scratch / "module.pkl")
+        self._tries: list[Try] = []
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
 
-    def all(self, routes: Sequence[Route]) -> Conversion:
-        """Every route, one after the other: they would take each other's cores."""
-        source, asked = self._source, self._asked
-        told = self._reference()
-        self._signature = signature = Signature.read(told["signature"])
-        folder = self._scratch / REFERENCE
-        self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
-        self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
-        tries = tuple(self._try(each) for each in routes)
-        constraint = Constraint(asked.max_latency_ms, asked.min_throughput)
-        best, why = choose(tries, constraint)
+    def all(self, routes: Sequence[Route], folder: Path | None) -> Conversion:
+        """Every route, one after the other: they would take each other's cores.  folder: gets the best, None: none."""
+        try:
+            self._reference()
+            for each in routes:
+                self._tries.append(self._try(each))
+            result = self._conversion(*choose(tuple(self._tries), self._constraint))
+            return result if folder is None else self._write(result, folder)
+        except KeyboardInterrupt as error:
+            why = f"it was interrupted, and {len(self._tries)} of {len(routes)} were tried"
+            raise Interrupted(self._conversion(None, why) if self._tries else None, *error.args) from None
+
+    def _conversion(self, best: Try | None, why: str) -> Conversion:
+        source, told = self._source, self._told
         notes = tuple(told.get("notes", ()))
         if told["drawn"]:
             notes += ("the samples are random numbers: real ones show more; give them with --samples",)
         return Conversion(
-            source.text, source.kind, source.name, signature, told["rows"], told["drawn"], self._batch, constraint,
-            tries, best, why, dict(machine()), None, notes,
+            source.text, source.kind, source.name, self._signature, told["rows"], told["drawn"], self._batch,
+            self._constraint, tuple(self._tries), best, why, dict(machine()), None, notes,
         )  # fmt: skip
+
+    @property
+    def _constraint(self) -> Constraint:
+        return Constraint(self._asked.max_latency_ms, self._asked.min_throughput)
 
     @property
     def _batch(self) -> int:
@@ -207,7 +146,7 @@ class _Run:
         fixed = {"kind": source.kind, "source": str(source.path), "text": source.text, "pickle": self._pickle}
         return {**fixed, "allow_pickled": self._asked.allow_pickled, **more}
 
-    def _reference(self) -> dict[str, Any]:
+    def _reference(self) -> None:
         asked = self._asked
         asked.told(f"asking {self._source.text} itself")
         names = list(self._samples[0]) if self._samples else []
@@ -222,9 +161,13 @@ class _Run:
         )
         step = REFERENCES[self._source.kind][0]
         try:
-            return run_step(step, request, self._scratch / REFERENCE, asked.step_seconds)
+            self._told = told = run_step(step, request, self._scratch / REFERENCE, asked.step_seconds)
         except StepFailed as error:
             raise BadRequest(f"{self._source.text} itself does not run: {error.message}") from None
+        self._signature = signature = Signature.read(told["signature"])
+        folder = self._scratch / REFERENCE
+        self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
+        self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
 
     def _try(self, route: Route) -> Try:
         format_ = FORMATS[route.format]
@@ -285,20 +228,16 @@ class _Run:
             loads = Loads(asked.concurrency, asked.seconds)
             return replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
 
-    def write(self, result: Conversion, folder: Path) -> Conversion:
-        """The model and its report.  Raises Unavailable."""
+    def _write(self, result: Conversion, folder: Path) -> Conversion:
+        """The model and its report.  Raises BadRequest where the folder is not ours any more, Unavailable."""
+        model = folder / result.name
         try:
             if result.best is not None:
-                model = folder / result.name
-                with written_folder(model) as made:
-                    shutil.copytree(self._models[result.best.format, result.best.precision], made, dirs_exist_ok=True)
+                write_model_folder(self._models[result.best.format, result.best.precision], model)
                 result = replace(result, model=model)
-            elif (folder / result.name).exists():
-                old = f"{folder / result.name} is of an earlier conversion, and stays as it is"
-                result = replace(result, notes=(*result.notes, old))
-            told = document(result)
-            write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")
-            write_text(folder / PAGE, page(told))
+            elif model.exists():
+                result = replace(result, notes=(*result.notes, f"{model} is of an earlier conversion, and stays"))
+            write_reports(document(result), folder)
         except OSError as error:
             raise Unavailable(
                 f"-o {folder} could not be written ({error.strerror or error}): it needs room for the model"

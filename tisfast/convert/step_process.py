@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tisfast.convert.steps import REFUSED, REQUEST, RESULT
+from tisfast.convert.steps import ERROR, FOUND, REFUSED, REQUEST, RESULT
 from tisfast.errors import BadRequest
 from tisfast.native.memory import die_with_parent
 
@@ -29,11 +29,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         found: Any = getattr(importlib.import_module(module), function)(request, path)
     except BadRequest as error:
-        return _told(path, {"error": error.message}, REFUSED)
+        return _told(path, {ERROR: error.message}, REFUSED)
     except Exception as error:  # each framework has its own
         traceback.print_exc()
-        return _told(path, {"error": f"{type(error).__name__}: {error}"}, 1)
-    return _told(path, found or {}, 0)
+        return _told(path, {ERROR: f"{type(error).__name__}: {error}"}, 1)
+    return _told(path, {FOUND: found or {}}, 0)
 
 
 def _told(folder: Path, result: dict[str, Any], status: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast import limits
+from tisfast.convert.sessions import end_session, has_ended
 from tisfast.errors import BadRequest, Internal
 from tisfast.local_server import ROOT
 
@@ -26,6 +28,11 @@ PROGRAM: Final = (
 REQUEST: Final = "request.json"
 RESULT: Final = "result.json"
 LOG: Final = "log.txt"
+TEMPORARY: Final = "tmp"
+"""The step's own TMPDIR."""
+FOUND: Final = "found"
+ERROR: Final = "error"
+"""Keys of the result: one of them is there."""
 REFUSED: Final = 3
 """The exit status where the user's input is wrong."""
 QUIET: Final = {"ORT_DISABLE_TELEMETRY": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -41,37 +48,52 @@ def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: f
 
     Raises StepFailed with the framework's reason, BadRequest for what is wrong with the user's input.
     """
-    folder.mkdir(parents=True)
+    temporary = folder / TEMPORARY
+    temporary.mkdir(parents=True)
     (folder / REQUEST).write_text(json.dumps(request))
     command = [sys.executable, "-c", PROGRAM, str(ROOT), name, str(folder), str(os.getpid())]
-    # Without the terminal's Ctrl-C, which is for this program.
-    with (folder / LOG).open("wb") as log, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        env={**QUIET, **os.environ},
-    ) as process:  # fmt: skip
-        try:
-            status = process.wait(seconds_max)
-        except subprocess.TimeoutExpired:
-            raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more") from None
-        finally:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    if status == 0:
-        found: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER"), str(temporary))
+    with (folder / LOG).open("wb") as log:
+        # In a session of its own: the terminal's Ctrl-C is for this program, and what the step starts is found by it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            env={**QUIET, **os.environ, **places},
+        )  # fmt: skip
+    try:
+        in_time = has_ended(process.pid, seconds_max)
+    finally:
+        end_session(process.pid)
+        process.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
+    if not in_time:
+        raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
+    told = _result(folder / RESULT)
+    found = told.get(FOUND)
+    if process.returncode == 0 and isinstance(found, dict):
         return found
-    if status == REFUSED:
-        raise BadRequest(json.loads((folder / RESULT).read_text())["error"])
-    raise StepFailed(_reason(status, folder))
+    if process.returncode == REFUSED and isinstance(told.get(ERROR), str):
+        raise BadRequest(told[ERROR])
+    raise StepFailed(_reason(process.returncode, told, folder))
 
 
-def _reason(status: int, folder: Path) -> str:
-    with suppress(OSError, ValueError, KeyError):
-        return shortened(str(json.loads((folder / RESULT).read_text())["error"]))
+def _result(path: Path) -> dict[str, Any]:
+    """Empty where there is none, or something else: frameworks may end their process at any time."""
+    with suppress(OSError, ValueError):
+        told = json.loads(path.read_text())
+        return told if isinstance(told, dict) else {}
+    return {}
+
+
+def _reason(status: int, told: Mapping[str, Any], folder: Path) -> str:
+    if told.get(ERROR):
+        return shortened(str(told[ERROR]))
     said = shortened(log_end(folder / LOG).strip()[-limits.CONVERT_REASON_CHARACTERS_MAX :])
     if status < 0:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return f"the framework crashed ({name})" + (f": {said}" if said else "")
+    if status in (0, REFUSED):
+        ended = f"the framework ended its process (exit status {status}) before there was a result"
+        return f"{ended}; the last that it said: {said}" if said else ended
     return said or f"the framework ended its process with exit status {status}"
 
 

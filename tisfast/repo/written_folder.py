@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import text_format
 
 from tisfast import limits
 from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
+
+AT_FDCWD: Final = -100
+RENAME_EXCHANGE: Final = 2
+NO_EXCHANGE: Final = (errno.ENOSYS, errno.EINVAL, errno.EPERM)
+"""Of a kernel, a file system or a sandbox that cannot do it."""
 
 
 def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
@@ -42,24 +49,29 @@ def config_text(name: str, config: Mapping[str, Any]) -> str:
 
 @contextmanager
 def written_folder(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder beside `folder`, which takes its place once it is filled.  Raises OSError."""
+    """Gives an empty folder beside `folder`, which takes its place once it is filled.  Raises OSError.
+
+    A process that is killed leaves the old folder or the new one, where the file system can exchange two names.
+    """
     made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
     try:
         made.mkdir(parents=True)
         yield made
         _put(made, folder, old)
     except BaseException:
-        if old.exists() and not folder.exists():
+        if os.path.lexists(old) and not os.path.lexists(folder):
             old.rename(folder)
         raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(made)
+        _remove(old)
 
 
 def _put(made: Path, folder: Path, old: Path) -> None:
-    """Have `made` in the place of `folder`, which goes to `old`."""
+    """Have `made` in the place of `folder`, which goes to `made` or `old`."""
     for left in range(limits.FOLDER_WRITERS_MAX, -1, -1):
+        if exchanged(made, folder):
+            return
         with suppress(FileNotFoundError):
             folder.rename(old)
         try:
@@ -68,5 +80,28 @@ def _put(made: Path, folder: Path, old: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not left:
                 raise
-        if old.exists():  # not where the folder was between two writers
-            shutil.rmtree(old)  # another writer was faster: what it wrote goes
+        _remove(old)  # another writer was faster: what it wrote goes
+
+
+def exchanged(one: Path, other: Path) -> bool:
+    """Have two names change places, in one step.
+
+    False where one of them is not there, or the system cannot.  Raises OSError.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:  # an older libc
+        return False
+    if not call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOENT, *NO_EXCHANGE):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _remove(path: Path) -> None:
+    """What was in the place: a folder, or a link to one, which stays."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
