@@ -159,7 +159,8 @@ class _Analysis:
         configs = {name: dict(model.config) for name, model in self._models.items()}
         self._subject = Subject(configs, given.formats)
         self._space = self._subject.space(given.space, given.automatic)
-        self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
+        self._made_with = self._setup()
+        self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
         self._known = len(self._rows())
         if isinstance(server, RunningServer):
             ending.wait_for(server.try_load, server.abandon)
@@ -327,8 +328,7 @@ class _Analysis:
         return found
 
     def _about(self) -> Mapping[str, str]:
-        setup = self._setup()
-        aims = self._given.aims
+        setup, aims = self._made_with, self._given.aims
         wanted = {
             "objectives": ", ".join(f"{name} ({weight:g})" for name, weight in aims.objectives),
             "bounds": ", ".join(each.text for each in aims.constraints) or "none",
