@@ -433,3 +433,9 @@ def test_a_file_that_holds_no_flags_is_named(tmp_path, text, message):
         file.write_text(text)
     with pytest.raises(ConfigError, match=f"--flags-file={file}:? {message}"):
         settings(f"--flags-file={file}")
+
+
+def test_a_standard_output_that_was_closed_before_the_start_is_no_fault():
+    command = 'exec "$0" -m tisfast version >&-'
+    ended = subprocess.run(["bash", "-c", command, sys.executable], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(_unknown_command(command))
     try:
         code = commands[command](arguments[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before the start, as by >&-
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever reads it has read enough, as in `tisfast docs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end

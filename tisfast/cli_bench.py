@@ -36,7 +36,7 @@ from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
 from tisfast.bench.tracing import traced
 from tisfast.bench.versus import Versus
-from tisfast.client import Client
+from tisfast.client import Client, TimedOut
 from tisfast.errors import ConfigError, TisError, Unavailable
 
 GOOD: Final = 0
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     except TisError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("error: it was interrupted again, and nothing was waited for", file=sys.stderr)
+        print("error: it was interrupted, and nothing was waited for", file=sys.stderr)
     return WRONG
 
 
@@ -214,6 +214,11 @@ def _session(given: Given, held: ExitStack) -> Session:
     try:
         mixed = mixed_session(asked, client) if asked.several else None
         model = look_up(client, asked) if mixed is None else mixed.model
+    except TimedOut:
+        raise Unavailable(
+            f"{asked.address} takes connections, and did not answer a call about the model within {ASK_SECONDS:g} s: "
+            "is it that server, and does it still serve?"
+        ) from None
     except TisError as error:
         more = hint(error, asked.tls, asked.address)
         if more:
@@ -232,7 +237,13 @@ def _metrics(given: Given, client: Client) -> ServerMetrics | None:
     if given.metrics is None:
         return None
     found = ServerMetrics(client, given.metrics.url, given.metrics.interval_ms)
-    found.look()
+    try:
+        found.look()
+    except TisError as error:
+        raise Unavailable(
+            f"--collect-metrics: the server's page of metrics cannot be read: {error.message}; name it with "
+            "--metrics-url HOST:PORT/metrics, or leave --collect-metrics out"
+        ) from None
     found.start()
     return found
 

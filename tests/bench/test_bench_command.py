@@ -11,6 +11,7 @@ import numpy as np
 import trustme
 
 from tests.bench.stub_server import StubServer
+from tests.unused_ports import closed_port
 from tisfast import cli_bench
 from tisfast.bench.session import DESCRIPTORS_KEPT
 
@@ -140,3 +141,30 @@ def test_more_samples_than_the_model_takes_are_refused(capsys):
     with StubServer() as stub:
         assert bench(stub.port, "-b", "9", "--shape", "A:4") == 99
     assert "-b 9: model 'stub' takes at most 8 samples in a request" in capsys.readouterr().err
+
+
+def test_metrics_that_are_not_there_are_named_by_their_flag(capsys):
+    with StubServer() as stub:
+        page = f"127.0.0.1:{closed_port()}"
+        assert bench(stub.port, "--collect-metrics", "--metrics-url", page) == 99
+    err = capsys.readouterr().err
+    assert f"--collect-metrics: the server's page of metrics cannot be read: cannot connect to http://{page}" in err
+    assert "name it with --metrics-url HOST:PORT/metrics" in err
+
+
+def test_a_server_of_something_else_is_named(capsys):
+    """As the port of metrics is, which answers 404."""
+    with StubServer() as stub:
+        assert cli_bench.main(["-m", "stub", "-u", f"http://127.0.0.1:{stub.port}/other"]) == 99
+        assert (
+            f"http://127.0.0.1:{stub.port}/other does not serve KServe's protocol 2 at /v2" in capsys.readouterr().err
+        )
+
+
+def test_a_server_that_never_answers_is_told_without_words_of_the_client(capsys, monkeypatch):
+    monkeypatch.setattr(cli_bench, "ASK_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert bench(port) == 99
+    err = capsys.readouterr().err
+    assert f"http://127.0.0.1:{port} takes connections, and did not answer a call about the model within 0.1 s" in err

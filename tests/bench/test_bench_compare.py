@@ -115,6 +115,10 @@ def test_several_runs_of_each(tmp_path):
     assert "One run each" not in out
 
 
+def test_one_run_may_have_a_comma_in_its_name(tmp_path):
+    assert run(of(tmp_path, "a,1.json"), of(tmp_path, "b.json", seed=2), "--margin", "10")[0] == 0
+
+
 def test_unlike_runs_are_refused_unless_forced(tmp_path):
     a = of(tmp_path, "a.json")
     b = written(tmp_path / "b.json", level_of(latencies(1000)), target=Target("x", "grpc", "add_sub"))

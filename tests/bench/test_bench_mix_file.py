@@ -59,6 +59,10 @@ def test_each_model_has_its_data(mix_of, tmp_path):
         ({"models": [{"model": "a", "shape": {"A": [-1]}}]}, "models[0].shape is none"),
         ({"models": [{"model": "a", "shape": []}]}, "models[0].shape is none"),
         ({"models": [{"model": "a", "input_data": 5}]}, "models[0].input_data is 5"),
+        (
+            {"models": [{"model": "a", "input_data": ["zero", "a.json"]}]},
+            "models[0].input_data has data made, and files",
+        ),
         ({"models": [{"model": "a", "parameters": {"x": []}}]}, "models[0].parameters are names"),
     ],
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +80,15 @@ def test_a_cache_and_gpus_have_columns():
 
 def test_without_statistics_there_are_no_columns_of_the_server():
     assert "Server" not in csv_text(run_of(level_of(latencies(1000), server=None)))
+
+
+def test_on_standard_output_all_tables_follow_each_other(tmp_path):
+    """A name beside it would be a file in /dev."""
+    split = server_of(4000, composing={"inner/a:3": server_of(4000)})
+    run = run_of(level_of(latencies(1000), server=split))
+    files = csv_files(str(tmp_path / "out.csv"), run)
+    assert list(csv_files("/dev/stdout", run).items()) == [("/dev/stdout", "\n".join(files.values()))]
+    assert set(files) == {str(tmp_path / "out.csv"), str(tmp_path / "inner_a_v3.out.csv")}
 
 
 def test_composing_models_have_files_of_their_own(tmp_path):
@@ -324,6 +335,17 @@ def test_a_link_goes_on_to_be_one(tmp_path):
         assert (tmp_path / "today.csv").read_text() == text
     assert (tmp_path / "last.csv").is_symlink()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_in_shared_memory_is_a_file():
+    """/dev/shm has files, and what /dev/fd has is open."""
+    path = Path(f"/dev/shm/tisfast-test-{os.getpid()}")
+    try:
+        for text in ("old", "new"):
+            write_text(path, text)
+        assert path.read_text() == "new"
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def test_what_is_open_already_is_written_to_behind_what_it_has(tmp_path):

@@ -61,6 +61,12 @@ def test_a_level_in_which_no_look_fell_has_no_figures():
     assert note == "no look at the server's metrics was in this time: lower --metrics-interval, or raise -p"
 
 
+def test_a_page_that_has_no_figures_of_gpus_is_told():
+    metrics = ServerMetrics(Pages("nv_inference_count 9\n"), "http://x/metrics", 1000)
+    metrics.look()
+    assert metrics.between(0, time.monotonic_ns()) == ({}, "the server's page of metrics has no figures of GPUs")
+
+
 def test_metrics_that_are_served_no_more_are_told():
     metrics = ServerMetrics(Pages(PAGE), "http://x/metrics", 1)
     metrics.look()

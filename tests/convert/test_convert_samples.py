@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pytest
 
 from tisfast import limits
+from tisfast.convert.references import answer
 from tisfast.convert.samples import cases_of, drawn, fitted, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
@@ -82,6 +85,31 @@ def test_too_many_requests_are_refused(monkeypatch):
     monkeypatch.setattr(limits, "CONVERT_CASES_MAX", 6)
     with pytest.raises(BadRequest, match="make 7 requests, and tisfast convert compares 6 at most"):
         cases_of([{"x": ROWS}], BATCHES, 4)
+
+
+def test_what_would_take_too_much_memory_is_refused_before_it_does(tmp_path, monkeypatch):
+    with (
+        zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive,  # some kB
+        archive.open("x.npy", "w", force_zip64=True) as file,
+    ):
+        for _ in range(1025):
+            file.write(bytes(1 << 20))
+    with pytest.raises(BadRequest, match=r"zeros.npz: its arrays have 1074790400 bytes, and .* takes 1073741824"):
+        read_samples(tmp_path / "zeros.npz")
+    with pytest.raises(BadRequest, match="there are 2001 files or dictionaries of samples, and tisfast convert takes"):
+        read_samples([{"x": ROWS}] * 2001)
+    wide = Signature((Tensor("x", "FP32", (-1, 1 << 20)),), (), True)
+    with pytest.raises(BadRequest, match="with batches of 65536, have 274882101248 bytes.*a smaller --max-batch-size"):
+        cases_of([{"x": np.zeros((1, 1 << 20), np.float32)}], wide, 65536)
+    many = np.broadcast_to(np.float32(1), (10**9, 2))
+    with pytest.raises(BadRequest, match="make 1125000000 requests"):
+        cases_of([{"x": many}], BATCHES, 8)
+    with pytest.raises(BadRequest, match="random numbers for input 'x' have 32000000000000 bytes.*give --samples"):
+        drawn(Signature((Tensor("x", "FP32", (-1, 10**6, 10**6)),), (), True))
+    monkeypatch.setattr(limits, "CONVERT_ANSWERS_BYTES_MAX", 39)
+    request = {"max_batch_size": 1, "samples": ""}
+    with pytest.raises(BadRequest, match="the source's answers have more than 39 bytes"):
+        answer(request, tmp_path, BATCHES, [{"x": ROWS}], lambda feeds: {"y": feeds["x"]})
 
 
 def test_inputs_are_drawn_where_shapes_are_known():

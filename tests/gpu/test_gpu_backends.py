@@ -22,7 +22,7 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.backend_calls import ONLY_ON_THE_GPU, ROWS, Caller, doubling_plan, gpu_bytes, network
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS
 from tests.system.array_calls import executions
-from tests.system.helpers import until
+from tests.system.helpers import client_of_thread, until
 
 X, OUT = "x", "OUTPUT__0"
 BATCHED = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 200000 }"
@@ -383,7 +383,7 @@ def test_two_models_and_many_clients(made, caller, tmp_path, connect, export):
 
     def client(at):
         name, rows = "mn"[at % 2], 1 + at % 3
-        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{asked.server.port}") as own:
+        with client_of_thread(f"127.0.0.1:{asked.server.port}") as own:
             for _ in range(20):
                 call = http_call(ROWS[:rows])
                 found = own.infer(name, **call).as_numpy(OUT)

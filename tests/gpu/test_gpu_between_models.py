@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import FLOATS, GPU, MADE, RETURNED, STAYS, copies, ensemble
 from tests.gpu.stand_in_driver import OUT_OF_MEMORY
-from tests.system.helpers import until
+from tests.system.helpers import client_of_thread, until
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -49,7 +49,7 @@ def infer(client, values=VALUES):
 
 def infer_in_thread(server, values=VALUES):
     """The same by a client of this thread's own."""
-    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+    with client_of_thread(f"127.0.0.1:{server.port}") as client:
         return infer(client, values)
 
 

@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.gpu_call_models import NODE, run, script
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, asked, copies, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
-from tests.system.helpers import until
+from tests.system.helpers import client_of_thread, until
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -249,7 +249,7 @@ def in_thread(server, *steps):
     found = []
 
     def ask():
-        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.port}", network_timeout=60) as client:
+        with client_of_thread(f"127.0.0.1:{server.port}", network_timeout=60) as client:
             try:
                 found.append(run(client, "caller", VALUES, *steps))
             except InferenceServerException as error:

@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_call_models import NODE, run
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
-from tests.system.helpers import until
+from tests.system.helpers import client_of_thread, until
 
 MODELS = 3
 ROUNDS = 12
@@ -88,7 +88,7 @@ class Program:
     def ask(self, model, script, values, steps, expected, dies):  # noqa: PLR0917 - what `asked` gave
         """An answer is right; none comes only where somebody died."""
         try:
-            with tritonclient.http.InferenceServerClient(f"127.0.0.1:{self.server.port}", network_timeout=60) as client:
+            with client_of_thread(f"127.0.0.1:{self.server.port}", network_timeout=60) as client:
                 if run(client, f"m{model}", values, *steps).tobytes() != expected.tobytes() or script.dies:
                     self.wrong.append(steps)
         except InferenceServerException as error:

@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, GPU
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
-from tests.system.helpers import until
+from tests.system.helpers import client_of_thread, until
 
 INVALID_VALUE = 1
 NBYTES = 16 << 20
@@ -223,7 +223,7 @@ def test_tensors_of_all_sizes_are_copied_whole(started, stand_in, mebibytes):
     before = stand_in.counted()
 
     def ask(port, those):
-        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{port}") as mine:
+        with client_of_thread(f"127.0.0.1:{port}") as mine:
             results.extend(is_right(mine, VALUES[:size]) for size in those)
 
     results = []
@@ -266,7 +266,7 @@ def test_a_batch_that_is_one_array_is_in_one_piece(started, stand_in):
     before = stand_in.counted()
 
     def ask():
-        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.port}") as mine:
+        with client_of_thread(f"127.0.0.1:{server.port}") as mine:
             results.append(np.array_equal(infer(mine, rows), rows * 2))
 
     for _ in range(3):

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -47,6 +47,19 @@ backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
+
+
+@contextlib.contextmanager
+def client_of_thread(url: str, **options: Any) -> Iterator[Any]:
+    """tritonclient's of HTTP, for a thread that ends: else the descriptors of its loop of gevent stay open."""
+    import gevent  # noqa: PLC0415 - not where the suite runs without tritonclient
+    import tritonclient.http  # noqa: PLC0415
+
+    try:
+        with tritonclient.http.InferenceServerClient(url, **options) as client:
+            yield client
+    finally:
+        gevent.get_hub().destroy(destroy_loop=True)
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> object:

@@ -87,6 +87,8 @@ class Plane:
         self.bell, self.cells = Shared(4096), Shared(65536 * 8)
         struct.pack_into("<II", self.bell.memory, 0, MAGIC, ABI)
         self.eventfd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else os.open("/dev/null", os.O_WRONLY)
+        self.rung = select.poll()
+        self.rung.register(self.eventfd, select.POLLIN)
         self.inputs, self.outputs = Shared(input_bytes), Shared(output_bytes)
         self.submit, self.complete, self.give = (self.channel.base + at for at in (128, 320, 512))
         self.shares, self.worker_shares = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -176,7 +178,7 @@ class Plane:
             if self.lib.tf_ring_pending(self.complete):
                 continue
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.eventfd], [], [], left)[0]:
+            if left <= 0 or not self.rung.poll(left * 1000):
                 raise TimeoutError("no answer")
             os.read(self.eventfd, 8)
         fields = struct.unpack_from("<BBHIQQqqqqII", self.channel.memory, slot - self.channel.base)

@@ -23,6 +23,7 @@ from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.replay_flags import read_replay
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
+from tisfast.bench.sent_flags import check_sent, check_used_data, check_used_pacing
 from tisfast.bench.sequences import ID_MAX
 from tisfast.bench.tls_flags import check_used, read_tls
 from tisfast.bench.tracing import read_tracing
@@ -98,6 +99,8 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
     check_numbers(given)
+    check_sent(given)
+    check_used_data(given)
     check_openai(given)
     check_mix(given)
     replay = read_replay(given)
@@ -105,6 +108,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
     mode, levels = _load(given, intervals, ramp, periodic)
+    check_used_pacing(given, mode)
     listed = listed_levels(given)
     settings = _settings(given, mode, levels)
     _check_loads(given, mode, levels, settings)
@@ -378,7 +382,8 @@ def _check_conflicts(given: Any) -> None:
         raise ConfigError(f"{name} json is only for HTTP: gRPC has no tensors as JSON, so leave it out or add -i http")
     if given.grpc_compression_algorithm != "none" and given.protocol.lower() != "grpc":
         raise ConfigError("--grpc-compression-algorithm is only for gRPC: add -i grpc")
-    if given.profile_export_file and Path(given.profile_export_file).exists():
+    export = given.profile_export_file
+    if export and Path(export).exists() and not is_stream(export):
         raise ConfigError(f"--profile-export-file: {given.profile_export_file} exists already, and is not written over")
 
 

@@ -11,6 +11,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 import numpy as np
@@ -277,8 +278,8 @@ def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None
                 raise BadRequest(
                     f"--{name.replace('_', '-')} is {getattr(given, name):g}: write a number of percent, 0 or more"
                 )
-        first = [read_run(path) for path in given.first.split(",")]
-        second = [read_run(path) for path in given.second.split(",")]
+        first = [read_run(path) for path in _paths(given.first)]
+        second = [read_run(path) for path in _paths(given.second)]
         if not given.force:
             check_alike(first, second)
         rows = compare(first, second, given.margin, paired=given.paired)
@@ -286,6 +287,11 @@ def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None
         err.write(f"tisfast bench compare: {error.message}\n")
         return USAGE
     return report(first, second, rows, given.fail_above, out)
+
+
+def _paths(text: str) -> list[str]:
+    """Several with commas between them, or one that has some in its name."""
+    return [text] if Path(text).is_file() else text.split(",")
 
 
 def report(first: Sequence[Saved], second: Sequence[Saved], rows: Sequence[Row], fail_above: float, out: TextIO) -> int:

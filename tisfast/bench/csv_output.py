@@ -17,6 +17,7 @@ from tisfast.bench.figures import (
     throughput,
     token_times,
 )
+from tisfast.bench.files import is_stream
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
 from tisfast.bench.tokens import Tokens
@@ -46,14 +47,15 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 def csv_files(path: str, run: Run, *, verbose: bool = False) -> dict[str, str]:
     """All files by name: the model's, and of an ensemble one for each composing model, `MODEL_vVERSION.FILE`.
 
-    Of several models each has one, too, with all columns.
+    Of several models each has one, too, with all columns.  On a stream they follow each other.
     """
     files = {path: csv_text(run, verbose=verbose)}
     target = Path(path)
     levels = sorted(run.levels, key=lambda each: each.throughput)
     for name in run.mixture.names if run.mixture is not None else ():
-        beside = str(target.with_name(f"{name.replace(':', '_v').replace('/', '_')}.{target.name}"))
-        files[beside] = _table([_row(run, level.models[name], verbose) for level in levels])
+        files[_beside(target, name.replace(":", "_v"))] = _table(
+            [_row(run, level.models[name], verbose) for level in levels]
+        )
     keys = dict.fromkeys(key for level in run.levels if level.server for key in level.server.composing)
     for key in keys:
         rows = []
@@ -62,9 +64,12 @@ def csv_files(path: str, run: Run, *, verbose: bool = False) -> dict[str, str]:
             if inner is not None and level.server is not None:
                 rows.append(_composing_row(run, level, inner, level.server))
         model, _, version = key.rpartition(":")
-        name = str(target.with_name(f"{model}_v{version}.{target.name}"))
-        files[name] = _table(rows)
-    return files
+        files[_beside(target, f"{model}_v{version}")] = _table(rows)
+    return {path: "\n".join(files.values())} if is_stream(path) else files
+
+
+def _beside(target: Path, model: str) -> str:
+    return str(target.with_name(f"{model.replace('/', '_')}.{target.name}"))
 
 
 def _row(run: Run, level: Measurement, verbose: bool) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tisfast.errors import Unavailable
 STDOUT: Final = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 ODD: Final = "backslashreplace"
 """Names of files may be no UTF-8."""
-OPEN: Final = ("/dev/", "/proc/")
+OPEN: Final = ("/dev/std", "/dev/fd/", "/proc/")
 """Where names of what is open already are: whatever it is, also a file, it is written to where it is."""
 
 
@@ -36,7 +36,7 @@ def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
     """
     pieces = [text] if isinstance(text, str) else text
     try:
-        if is_stdout(str(path)):
+        if is_stdout(str(path)) and sys.stdout is not None:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
         elif is_stream(str(path)):

@@ -89,6 +89,8 @@ def _share(path: str, place: str, entry: Any, data: Data) -> ModelShare:
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ConfigError(f"--mix {path}: {place}.input_data is {json.dumps(names)[:40]}; write a file, or a list")
+    if len(names) > 1 and {"zero", "random"}.intersection(names):
+        raise ConfigError(f"--mix {path}: {place}.input_data has data made, and files with their own: leave one out")
     parameters = entry.get("parameters", {})
     if not isinstance(parameters, dict) or not all(isinstance(each, bool | int | str) for each in parameters.values()):
         raise ConfigError(f"--mix {path}: {place}.parameters are names with texts, whole numbers, true or false")

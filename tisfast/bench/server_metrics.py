@@ -93,7 +93,10 @@ class ServerMetrics:
             note = f"the server's metrics could not be read all the time: {failure}"
         elif not within:
             note = "no look at the server's metrics was in this time: lower --metrics-interval, or raise -p"
-        return combined(within), note
+        found = combined(within)
+        if not found and not note:
+            note = "the server's page of metrics has no figures of GPUs"
+        return found, note
 
     def close(self) -> None:
         """Ends the thread."""

@@ -60,6 +60,8 @@ def parse_url(url: str, port: int = 0) -> Address:
         said = parts.port
     except ValueError as error:
         raise BadRequest(f"{url!r:.200} is no address of a server: {error}") from None
+    if said == 0:
+        raise BadRequest(f"{url!r:.200} has the port 0, at which nobody listens; leave it out for Triton's")
     if parts.scheme not in PORTS:
         known = ", ".join(f"{scheme}://" for scheme in PORTS)
         raise BadRequest(f"{url!r:.200} begins with '{parts.scheme}://'; known are {known}")

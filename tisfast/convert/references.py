@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tisfast.convert.sample_bounds import check_answers
 from tisfast.convert.samples import Case, cases_of, drawn, fitted, save_cases
 from tisfast.convert.signature import Signature
 
@@ -44,9 +45,12 @@ def answer(
     fitting = fitted(samples, signature) if samples else [drawn(signature)]
     cases = cases_of(fitting, signature, request["max_batch_size"])
     names = [each.name for each in signature.outputs]
-    answers = []
+    answers: list[Case] = []
+    nbytes = 0
     for case in cases:
         found = run(case.feeds)
+        nbytes += sum(np.asarray(found[name]).nbytes for name in names)
+        check_answers(nbytes)
         answers.append(Case(case.name, {name: np.asarray(found[name]) for name in names}))
     save_cases(folder / FEEDS, cases)
     save_cases(folder / ANSWERS, answers)

@@ -5,6 +5,7 @@ Layer 5 (convert).
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast import limits
+from tisfast.convert.sample_bounds import check_bytes, check_cases, check_files
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
@@ -35,6 +36,7 @@ def read_samples(given: Any) -> list[dict[str, Array]]:
     if given is None:
         return []
     several = given if isinstance(given, list | tuple) else [given]
+    check_files(len(several))
     found = [_read(each) for each in several]
     names = list(found[0]) if found else []
     for at, each in enumerate(found):
@@ -43,11 +45,7 @@ def read_samples(given: Any) -> list[dict[str, Array]]:
                 f"samples {at + 1} have the arrays {', '.join(each)}, and the first ones have {', '.join(names)}: all "
                 "of them need the same names, in the same order"
             )
-    nbytes = sum(array.nbytes for each in found for array in each.values())
-    if nbytes > limits.CONVERT_SAMPLES_BYTES_MAX:
-        raise BadRequest(
-            f"the samples have {nbytes} bytes, and tisfast convert takes {limits.CONVERT_SAMPLES_BYTES_MAX}: give fewer"
-        )
+    check_bytes(sum(array.nbytes for each in found for array in each.values()), "the samples")
     return found
 
 
@@ -64,6 +62,7 @@ def _read(given: Any) -> dict[str, Array]:
         if isinstance(file, np.ndarray):
             raise BadRequest(f"--samples {path} holds one array without a name: write it with numpy.savez(x=...)")
         with file:
+            check_bytes(sum(each.file_size for each in file.zip.infolist()), f"--samples {path}: its arrays")
             found = {name: _array(name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
@@ -73,6 +72,8 @@ def _read(given: Any) -> dict[str, Array]:
 
 
 def _array(name: str, array: Array) -> Array:
+    if not isinstance(array, np.ndarray):  # another file in the archive
+        raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
     if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
     return array
@@ -95,6 +96,7 @@ def drawn(signature: Signature) -> dict[str, Array]:
             )
         shape = (DRAWN_ROWS, *dims) if signature.batches else dims
         dtype = dtype_of(each)
+        check_bytes(math.prod(shape) * dtype.itemsize, f"random numbers for input '{each.name}'", "give --samples")
         if dtype.kind == "f":
             found[each.name] = random.standard_normal(shape).astype(dtype)
         else:
@@ -143,6 +145,7 @@ def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> lis
 
     Of a model without batches each sample is one request.  Raises BadRequest for too many rows.
     """
+    check_cases(samples, signature.batches, max_batch_size)
     if not signature.batches:
         return [Case(f"sample {at}", dict(each)) for at, each in enumerate(samples)]
     names = [each.name for each in signature.inputs]
@@ -158,11 +161,6 @@ def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> lis
             taken = np.arange(at, at + max_batch_size) % count
             name = f"the batch of {max_batch_size} from sample {before + at} on"
             found.append(Case(name, {each: rows[each][taken] for each in names}))
-    if len(found) > limits.CONVERT_CASES_MAX:
-        raise BadRequest(
-            f"the samples make {len(found)} requests, and tisfast convert compares {limits.CONVERT_CASES_MAX} at most: "
-            "give fewer rows"
-        )
     return found
 
 

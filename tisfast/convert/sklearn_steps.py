@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tisfast.client.arrays import datatype_of
+from tisfast.convert.onnx_graphs import rename_outputs
 from tisfast.convert.onnx_steps import signature_of, write_fp16
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
@@ -33,7 +34,8 @@ MODULES: Final = "*.py"
 def opened(request: Mapping[str, Any]) -> Any:
     """The estimator.  Raises BadRequest for a file of skops with types that nobody has allowed."""
     source = Path(request["source"])
-    sys.path.append(str(source.parent))  # classes of the model's own lie beside it, as for the backend
+    if request["allow_pickled"]:
+        sys.path.append(str(source.parent))  # classes of the model's own lie beside it, as for the backend
     if not _is_skops(source):
         if not request["allow_pickled"]:  # whatever its name ends in
             raise BadRequest(f"{source} can run code when it is read: if you trust it, add --allow-pickled-models")
@@ -74,10 +76,10 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
-    """The file as it is, and modules beside it; the backend is told of types that skops does not know."""
+    """The file as it is, and modules beside it where code may run; the backend is told of types unknown to skops."""
     source = Path(request["source"])
     shutil.copyfile(source, request["target"])
-    for each in source.parent.glob(MODULES):
+    for each in source.parent.glob(MODULES) if request["allow_pickled"] else ():
         shutil.copyfile(each, Path(request["target"]).parent / each.name)
     unknown = _unknown_types(source) if _is_skops(source) else []
     parameters = {"trusted_types": {"string_value": ",".join(unknown)}} if unknown else {}
@@ -109,21 +111,9 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
         estimator, initial_types=[(table.name, of[table.datatype]([None, table.dims[1]]))], options=options,
         target_opset=OPSET,
     )  # fmt: skip
-    _rename(made.graph, [each.name for each in signature.outputs])
+    # The outputs come in the order of the methods.
+    rename_outputs(made.graph, [each.name for each in signature.outputs])
     target.write_bytes(made.SerializeToString())
-
-
-def _rename(graph: Any, names: list[str]) -> None:
-    """The outputs, which come in the order of the methods."""
-    if len(graph.output) != len(names):
-        raise BadRequest(f"the graph has {len(graph.output)} outputs, and the estimator's are {', '.join(names)}")
-    for output, name in zip(graph.output, names, strict=True):
-        for node in graph.node:
-            for role in (node.input, node.output):
-                for at, each in enumerate(role):
-                    if each == output.name:
-                        role[at] = name
-        output.name = name
 
 
 def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
