@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.bench.made_levels import latencies, level_of, run_of, server_of
-from tests.native.test_nvml import Library
+from tests.native.nvml_library import Library
 from tisfast.bench.json_output import document
 from tisfast.bench.openmetrics import openmetrics
 from tisfast.bench.results import GpuUse, Settings, Usage
