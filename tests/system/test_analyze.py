@@ -266,6 +266,18 @@ def test_a_running_server_gets_its_configuration_back_behind_a_load_that_hangs(t
         assert client.get_model_config("made") == before
 
 
+def test_a_report_is_written_though_the_models_folder_has_gone(tmp_path, hanging):
+    process = hanging("--model-repository", tmp_path / "models")
+    try:
+        (tmp_path / "models" / "made").rename(tmp_path / "moved")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert (process.returncode, best(tmp_path / "out")) == (2, ["default"]), err
+    assert "files of the model" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_a_start_that_hangs_is_given_up(tmp_path, write_model):
     write_model("made", HANGING.replace('mode_of(args) == "hang"', "True"), PLAIN)
     process = started("-m", "made", "-o", tmp_path / "out", "--model-repository", tmp_path / "models")

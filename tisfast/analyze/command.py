@@ -150,7 +150,8 @@ class _Analysis:
             )
         self._space = given.space or given.automatic.space(self._config)
         check(self._space, self._config, given.asked.model)
-        self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
+        self._made_with = self._setup()
+        self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
         self._known = len(self._rows())
         if isinstance(server, RunningServer):
             ending.wait_for(lambda: server.try_load(self._config), server.abandon)
@@ -316,8 +317,7 @@ class _Analysis:
         return [each for each in lines if not each.startswith(("---", "+++"))]
 
     def _about(self) -> Mapping[str, str]:
-        setup = self._setup()
-        aims = self._given.aims
+        setup, aims = self._made_with, self._given.aims
         wanted = {
             "objectives": ", ".join(f"{name} ({weight:g})" for name, weight in aims.objectives),
             "bounds": ", ".join(each.text for each in aims.constraints) or "none",

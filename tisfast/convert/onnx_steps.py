@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tisfast.convert.onnx_graphs import external_files, with_unique_names
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
@@ -81,9 +82,7 @@ def _beside(source: Path) -> list[str]:
     if not importlib.util.find_spec("onnx"):
         return []
     onnx = importlib.import_module("onnx")
-    graph = onnx.load(str(source), load_external_data=False).graph
-    entries = [entry for each in graph.initializer for entry in each.external_data if entry.key == "location"]
-    found = sorted({entry.value for entry in entries})
+    found = external_files(onnx.load(str(source), load_external_data=False))
     for each in found:
         if Path(each).is_absolute() or ".." in Path(each).parts:
             raise BadRequest(f"the graph {source} names weights outside of its folder: {each}")
@@ -100,6 +99,7 @@ def write_fp16(source: Path, target: Path) -> None:
     onnx = importlib.import_module("onnx")
     float16 = importlib.import_module("onnxruntime.transformers.float16")
     model = onnx.load(str(source))
+    with_unique_names(model.graph)  # the transformation knows one initializer of a name
     large = model.ByteSize() > ONE_FILE_BYTES_MAX
     made = float16.convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=large)
     # Its casts stand behind what they feed, which ONNX Runtime takes and ONNX does not allow.

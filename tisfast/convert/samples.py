@@ -5,6 +5,7 @@ Layer 5 (convert).
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,20 +15,25 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast import limits
+from tisfast.convert.sample_bounds import check_bytes, check_cases, check_files
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
 Array = NDArray[Any]
 Samples = Sequence[Mapping[str, Array]]
 DRAWN_ROWS: Final = 8
+LENGTHS: Final = ":lengths"
 
 
 class Case(NamedTuple):
-    """One request.  name: for people; feeds: arrays by the model's names, in the model's shapes."""
+    """One request.  name: for people; feeds: arrays by the model's names, in the model's shapes.
+
+    alone: of a batch, the numbers of the requests that have its rows alone.
+    """
 
     name: str
     feeds: dict[str, Array]
+    alone: tuple[int, ...] = ()
 
 
 def read_samples(given: Any) -> list[dict[str, Array]]:
@@ -35,19 +41,18 @@ def read_samples(given: Any) -> list[dict[str, Array]]:
     if given is None:
         return []
     several = given if isinstance(given, list | tuple) else [given]
+    check_files(len(several))
     found = [_read(each) for each in several]
-    names = list(found[0]) if found else []
+    if not all(found) or not found:
+        raise BadRequest("the samples have no arrays: give one for each input, or leave samples out for random numbers")
+    names = list(found[0])
     for at, each in enumerate(found):
         if list(each) != names:
             raise BadRequest(
                 f"samples {at + 1} have the arrays {', '.join(each)}, and the first ones have {', '.join(names)}: all "
                 "of them need the same names, in the same order"
             )
-    nbytes = sum(array.nbytes for each in found for array in each.values())
-    if nbytes > limits.CONVERT_SAMPLES_BYTES_MAX:
-        raise BadRequest(
-            f"the samples have {nbytes} bytes, and tisfast convert takes {limits.CONVERT_SAMPLES_BYTES_MAX}: give fewer"
-        )
+    check_bytes(sum(array.nbytes for each in found for array in each.values()), "the samples")
     return found
 
 
@@ -64,6 +69,7 @@ def _read(given: Any) -> dict[str, Array]:
         if isinstance(file, np.ndarray):
             raise BadRequest(f"--samples {path} holds one array without a name: write it with numpy.savez(x=...)")
         with file:
+            check_bytes(sum(each.file_size for each in file.zip.infolist()), f"--samples {path}: its arrays")
             found = {name: _array(name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
@@ -73,6 +79,8 @@ def _read(given: Any) -> dict[str, Array]:
 
 
 def _array(name: str, array: Array) -> Array:
+    if not isinstance(array, np.ndarray):  # another file in the archive
+        raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
     if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
     return array
@@ -95,6 +103,7 @@ def drawn(signature: Signature) -> dict[str, Array]:
             )
         shape = (DRAWN_ROWS, *dims) if signature.batches else dims
         dtype = dtype_of(each)
+        check_bytes(math.prod(shape) * dtype.itemsize, f"random numbers for input '{each.name}'", "give --samples")
         if dtype.kind == "f":
             found[each.name] = random.standard_normal(shape).astype(dtype)
         else:
@@ -133,9 +142,25 @@ def _fitted(array: Array, tensor: Tensor, told: str) -> Array:
             raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
         return array
     dtype = dtype_of(tensor)
-    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+    whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
+    if array.dtype != dtype and dtype.kind in "iuf":
+        _check_range(array, tensor, dtype)
     return np.ascontiguousarray(array.astype(dtype))
+
+
+def _check_range(array: Array, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+    """Raises BadRequest for a number that would become another one, or infinity."""
+    held: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    least, most = (np.asarray(each).item() for each in (held.min, held.max))
+    finite = array[np.isfinite(array)]
+    for value in (finite.min().item(), finite.max().item()) if finite.size else ():
+        if not least <= value <= most:
+            raise BadRequest(
+                f"the samples' '{tensor.name}' has the value {value:g}, and {tensor.datatype} holds {least:g} to "
+                f"{most:g}"
+            )
 
 
 def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> list[Case]:
@@ -143,34 +168,34 @@ def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> lis
 
     Of a model without batches each sample is one request.  Raises BadRequest for too many rows.
     """
+    check_cases(samples, signature.batches, max_batch_size)
     if not signature.batches:
         return [Case(f"sample {at}", dict(each)) for at, each in enumerate(samples)]
     names = [each.name for each in signature.inputs]
     shapes = {tuple(each[name].shape[1:] for name in names) for each in samples}
     groups = [samples] if len(shapes) == 1 else [[each] for each in samples]
     found: list[Case] = []
+    before = 0  # samples of earlier groups
     for group in groups:
         rows = {name: np.concatenate([each[name] for each in group]) for name in names}
-        count, before = len(rows[names[0]]), len(found)
+        count, first = len(rows[names[0]]), len(found)
         for at in range(count):
             found.append(Case(f"sample {before + at}", {name: rows[name][at : at + 1] for name in names}))
         for at in range(0, count if max_batch_size > 1 else 0, max_batch_size):
             taken = np.arange(at, at + max_batch_size) % count
             name = f"the batch of {max_batch_size} from sample {before + at} on"
-            found.append(Case(name, {each: rows[each][taken] for each in names}))
-    if len(found) > limits.CONVERT_CASES_MAX:
-        raise BadRequest(
-            f"the samples make {len(found)} requests, and tisfast convert compares {limits.CONVERT_CASES_MAX} at most: "
-            "give fewer rows"
-        )
+            alone = tuple((first + taken).tolist())
+            found.append(Case(name, {each: rows[each][taken] for each in names}, alone))
+        before += count
     return found
 
 
 def save_cases(path: Path, cases: Sequence[Case]) -> None:
     """For another process."""
-    arrays = {
-        f"{at}:{place}": _plain(each) for at, case in enumerate(cases) for place, each in enumerate(case.feeds.values())
-    }
+    arrays: dict[str, Array] = {}
+    for at, case in enumerate(cases):
+        for place, each in enumerate(case.feeds.values()):
+            arrays |= _stored(f"{at}:{place}", each)
     save: Any = np.savez  # whose newer types know keywords of its own
     save(path, **arrays)
 
@@ -179,14 +204,27 @@ def load_cases(path: Path, tensors: Sequence[Tensor], names: Sequence[str]) -> l
     """What `save_cases` has written.  names: of the cases."""
     with np.load(path, allow_pickle=False) as file:
         return [
-            Case(name, {tensor.name: file[f"{at}:{place}"] for place, tensor in enumerate(tensors)})
+            Case(name, {tensor.name: stored(file, f"{at}:{place}") for place, tensor in enumerate(tensors)})
             for at, name in enumerate(names)
         ]
 
 
-def _plain(array: Array) -> Array:
-    """Without objects, which only a pickle could hold."""
+def _stored(key: str, array: Array) -> dict[str, Array]:
+    """Objects, which only a pickle could hold, as bytes and lengths: numpy's own texts lose NULs at their ends."""
     if array.dtype.kind != "O":
-        return array
+        return {key: array}
     texts = [each.encode() if isinstance(each, str) else bytes(each) for each in array.ravel().tolist()]
-    return np.array(texts, "S").reshape(array.shape)
+    lengths = np.array([len(each) for each in texts], np.int64).reshape(array.shape)
+    return {key: np.frombuffer(b"".join(texts), np.uint8), f"{key}{LENGTHS}": lengths}
+
+
+def stored(file: Mapping[str, Array], key: str) -> Array:
+    """An array of a file of `save_cases`."""
+    if f"{key}{LENGTHS}" not in file:
+        return file[key]
+    lengths, content = file[f"{key}{LENGTHS}"], file[key].tobytes()
+    ends = np.cumsum(lengths.ravel()).tolist()
+    found = np.empty(lengths.size, object)
+    for at, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        found[at] = content[begin:end]
+    return found.reshape(lengths.shape)
