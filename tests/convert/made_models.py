@@ -35,6 +35,26 @@ def too_large_for_fp16(folder: Path) -> Path:
     return save(folder, "large.onnx", graph)
 
 
+def centred(folder: Path) -> Path:
+    """Rows minus their mean: what a row is answered depends on the rows beside it."""
+    nodes = [made.node("ReduceMean", ["x", "axes"], ["m"], keepdims=1), made.node("Sub", ["x", "m"], ["y"])]
+    axes = made.constant("axes", np.array([0], np.int64))
+    return save(folder, "centred.onnx", made.model(nodes, [("x", "FP32", ("n", 8))], [("y", "FP32", ("n", 8))], [axes]))
+
+
+def scores(folder: Path, name: str, *factors: float) -> Path:
+    """A thousand scores, one behind the other multiplied by each factor."""
+    weights = made.constant("w", np.random.default_rng(0).standard_normal((8, 1000)).astype("f") / 16)
+    nodes = [made.node("MatMul", ["x", "w"], ["h"]), made.node("Softmax", ["h"], ["y0"], axis=1)]
+    for at in range(len(factors)):
+        nodes.append(made.node("Mul", [f"y{at}", f"k{at}"], [f"y{at + 1}"]))
+    constants = [made.constant(f"k{at}", np.float32(each)) for at, each in enumerate(factors)]
+    last = f"y{len(factors)}"
+    return save(
+        folder, name, made.model(nodes, [("x", "FP32", ("n", 8))], [(last, "FP32", ("n", 1000))], [weights, *constants])
+    )
+
+
 def save(folder: Path, name: str, graph: Any) -> Path:
     path = folder / name
     path.write_bytes(graph.SerializeToString())

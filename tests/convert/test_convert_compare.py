@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tisfast.convert.compare import Difference, Tolerance
+from tisfast.convert.compare import Difference, Tolerance, scale_of, tolerance_of
 
 TOLERANCE = Tolerance(0.01, 0.1)
 
@@ -26,6 +26,10 @@ def difference(wanted, found, tolerance=TOLERANCE) -> Difference:
         ([np.nan, np.inf, -np.inf], [np.nan, np.inf, -np.inf]),
         (np.float32([1]), np.float64([1.0])),
         ([[1.0], [2.0]], [1.0, 2.0]),
+        ([1.0, 2.0], [[1.0], [2.0]]),
+        (np.ones(8), np.ones((1, 8))),
+        (np.ones((1, 1, 8)), np.ones((1, 8))),
+        (np.float64(2.0), [2.0]),
         ([1, 2], [1, 2]),
         ([True], [True]),
         (["a", "b"], np.array([b"a", b"b"], object)),
@@ -48,6 +52,11 @@ def test_what_is_within_is_right(wanted, found):
         (np.zeros((2, 3)), np.zeros((3, 2)), r"its shape is \[3, 2\] and not \[2, 3\]"),
         ([3, 4], [3, 5], "1 of 2 elements are not the same: element 1 is 5 and not 4"),
         (["a"], np.array([b"b"], object), "element 0 is 'b' and not 'a'"),
+        (np.array([b"\xff"], object), np.array([b"\xfe"], object), r"element 0 is b'\\xfe' and not b'\\xff'"),
+        (np.array([b"a\0"], object), np.array([b"a"], object), r"element 0 is 'a' and not 'a\\x00'"),
+        (np.ones((1, 8)), np.ones((8, 1)), r"its shape is \[8, 1\] and not \[1, 8\]"),
+        (np.ones((2, 3)), np.ones((2, 1, 3)), r"its shape is \[2, 1, 3\] and not \[2, 3\]"),
+        (np.ones((2, 3)), np.ones((2, 3, 1)), r"its shape is \[2, 3, 1\] and not \[2, 3\]"),
     ],
 )  # fmt: skip
 def test_what_is_not_names_the_element(wanted, found, said):
@@ -68,3 +77,35 @@ def test_the_first_wrong_one_is_told():
     for at in range(3):
         seen.add("y", f"sample {at}", np.array([1.0]), np.array([1.0 + at]), TOLERANCE)
     assert "sample 1" in seen.wrong
+
+
+def test_what_was_not_compared_has_no_difference():
+    assert (difference(["a"], ["a"]).absolute, difference(["a"], ["a"]).relative) == (None, None)
+    assert difference([1.0], [1.0, 2.0]).absolute is None
+    assert (difference([0.0], [0.0]).absolute, difference([0.0], [0.0]).relative) == (0.0, None)
+    assert (difference([3, 4], [3, 9]).absolute, difference([3, 4], [3, 9]).relative) == (5.0, None)
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(1.0, np.inf), (1.0, np.nan), (np.nan, 0.0), (np.inf, -np.inf)])
+def test_what_is_infinitely_off_is_not_called_zero(wanted, found):
+    seen = difference([wanted, 1.0], [found, 1.0])
+    assert (seen.absolute, seen.relative) == (np.inf, np.inf)
+
+
+def test_the_threshold_is_a_share_of_the_outputs_scale():
+    small = np.full(1000, 1e-3)
+    half = tolerance_of("fp16", None, None)
+    assert difference(small, np.zeros(1000), half.of(scale_of([small]))).wrong
+    assert not difference(small, small * 1.01, half.of(scale_of([small]))).wrong
+    # One sure score does not hide that all others are zeros.
+    sure = np.append(small, 0.9)
+    assert difference(sure, np.append(np.zeros(1000), 0.9), half.of(scale_of([sure]))).wrong
+    # Large numbers do not widen it, and what a user says is taken as it is.
+    assert half.of(100.0) == Tolerance(1e-2, 1e-2)
+    assert tolerance_of("fp32", 0.5, None).of(1e-3) == Tolerance(0.5, 1e-3)
+
+
+def test_a_scale_is_of_all_finite_numbers():
+    assert scale_of([np.array([3.0, np.nan]), np.array([4.0, np.inf])]) == pytest.approx(12.5**0.5)
+    assert scale_of([np.array([1e-200, -1e-200])]) == pytest.approx(1e-200)
+    assert scale_of([np.zeros(3)]) == scale_of([np.array([5])]) == scale_of([]) == 0.0

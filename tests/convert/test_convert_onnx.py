@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +18,10 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
 
-from tests.convert.made_models import by_name, converted, network, too_large_for_fp16  # noqa: E402
+from tests.convert.made_models import by_name, centred, converted, network, scores, too_large_for_fp16  # noqa: E402
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
+from tisfast.convert import trial  # noqa: E402
 from tisfast.convert.onnx_steps import write_fp16  # noqa: E402
 from tisfast.convert.output import PAGE, REPORT  # noqa: E402
 from tisfast.errors import BadRequest, Unavailable  # noqa: E402
@@ -188,3 +191,77 @@ def test_a_function_of_the_users_judges_in_place_of_tolerances(tmp_path):
     assert tries["onnx fp16"].reason == "the function `verify` says so"
     tries = by_name(converted(too_large_for_fp16(tmp_path), verify=lambda *_: True, **options))
     assert tries["onnx fp16"].status == "ok"
+
+
+def served_config(found):
+    flags = [f"--model-repository={found.model.parent}", "--http-port=0", "--http-address=127.0.0.1"]
+    server = LocalServer([*flags, "--allow-grpc=false", "--allow-metrics=false", "--log-info=false"])
+    server.start()
+    try:
+        with Client(server.http_address) as client:
+            model = client.model(found.name)
+            yield model.config(), model
+    finally:
+        server.stop()
+
+
+def test_rows_that_influence_each_other_are_never_joined(tmp_path):
+    found = converted(centred(tmp_path), samples={"x": X}, output=tmp_path / "out", **HERE, precisions=["fp32"])
+    assert [each.status for each in found.tries] == ["ok", "ok"] and found.signature.mixes
+    (note,) = found.notes
+    assert re.search(
+        "the rows of a batch influence each other in .*centred.onnx itself: output 'y' of a batch of 4: 32 of 32 "
+        "elements.* So it is written without batching", note
+    ), note  # fmt: skip
+    for config, model in served_config(found):
+        assert config["max_batch_size"] == 0 and "dynamic_batching" not in config
+        assert np.allclose(model.infer({"x": X}).y, X - X.mean(0), atol=1e-6)
+        assert not model.infer({"x": X[:1]}).y.any()
+
+
+def test_one_sample_does_not_show_whether_rows_may_be_joined(tmp_path):
+    found = converted(centred(tmp_path), samples={"x": X[:1]}, targets=["onnx"], precisions=["fp32"])
+    assert found.signature.mixes and "no two samples of one shape differ: give more" in found.notes[0]
+    found = converted(network(tmp_path), samples={"x": X[:2]}, targets=["onnx"], precisions=["fp32"])
+    assert not found.signature.mixes and found.notes == ()
+
+
+def test_a_batch_is_held_against_its_rows_alone(tmp_path):
+    """What the source says of a batch is not what a client of one row wants, where the two differ at all."""
+    seen = []
+    options = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp32"]}
+    converted(network(tmp_path), verify=lambda _, expected: bool(seen.append(expected) or True), **options)
+    *rows, batch = (each["y"] for each in seen[0])
+    assert np.array_equal(batch, np.concatenate([*rows, rows[0]]))
+
+
+def test_small_scores_that_vanish_are_refused(tmp_path):
+    """FP16 has neither factor, so what is left of them is near 0."""
+    found = converted(scores(tmp_path, "vanishing.onnx", 1e-9, 1e9), samples={"x": X}, targets=["onnx"])
+    right, wrong = found.tries
+    assert (right.status, wrong.status) == ("ok", "wrong"), wrong
+    assert wrong.max_absolute < 1e-2 and found.scales["y2"] < 1e-2  # one threshold for all would have taken it
+    found = converted(scores(tmp_path, "plain.onnx"), samples={"x": X}, targets=["onnx"])
+    assert [each.status for each in found.tries] == ["ok", "ok"]
+
+
+def test_an_output_of_zeros_is_right_and_told(tmp_path):
+    found = converted(scores(tmp_path, "nothing.onnx", 0.0), samples={"x": X}, targets=["onnx"])
+    assert [(each.status, each.max_absolute, each.max_relative) for each in found.tries] == [("ok", 0.0, None)] * 2
+    assert found.notes == ("output 'y1' is 0 for all samples, which tell little of it: others may show more",)
+
+
+def test_a_function_of_the_users_that_raises_costs_its_row(tmp_path):
+    options = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp32"]}
+    found = converted(network(tmp_path), verify=lambda found, _: found[0]["z"], **options)
+    assert [(each.status, each.reason) for each in found.tries] == [
+        ("failed", "the function `verify` raised KeyError: 'z'")
+    ]
+
+
+def test_the_time_of_the_comparison_has_a_bound(tmp_path, monkeypatch):
+    clock = itertools.count(step=200)
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    (row,) = converted(network(tmp_path), samples={"x": X}, targets=["onnx"], precisions=["fp32"]).tries
+    assert row.status == "failed"
+    assert row.reason == "1 of 4 samples were answered in 300 s: give fewer, or more time with --step-seconds"

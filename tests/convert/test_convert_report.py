@@ -7,9 +7,11 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from tisfast.convert.compare import Tolerance
 from tisfast.convert.report import document, table
 from tisfast.convert.report_page import page
 from tisfast.convert.results import Conversion, Measured, Try, Wanted
@@ -33,8 +35,24 @@ ABSENT = Try("openvino", "fp32", "openvino", "skipped", "needs openvino: pip ins
 def conversion(*tries: Try, best: Try | None = None) -> Conversion:
     signature = Signature((Tensor("x", "FP32", (-1, 8)),), (Tensor("y", "FP32", (-1, 3)),), True)
     why = "nothing fits" if best is None else f"{best.name} answers most"
-    return Conversion("net.onnx", "onnx", "net", signature, 5, True, 8, Wanted(20.0), tries, best, why, {"cores": "2"},
-                      None, ("the samples are random",))  # fmt: skip
+    return Conversion(
+        "net.onnx",
+        "onnx",
+        "net",
+        signature,
+        5,
+        True,
+        8,
+        Wanted(20.0),
+        tries,
+        best,
+        why,
+        {"cores": "2"},
+        None,
+        ("the samples are random",),
+        {"fp32": Tolerance(1e-4, 1e-3, scaled=True)},
+        {"y": 0.25},
+    )
 
 
 ALL = conversion(RIGHT, NOTED, WRONG, ABSENT, best=RIGHT)
@@ -56,6 +74,8 @@ def test_the_table_has_a_line_for_each_and_says_what_stands_behind_it():
     assert re.search(r"^onnx fp32 \* +ok +0 +0 +38 kB +2000 +4% +0.9 +2.5 +8$", told, re.MULTILINE)
     assert re.search(r"^onnx fp16 +wrong +inf +0.9 +2.5 MB$", told, re.MULTILINE)
     assert "openvino fp32: skipped: needs openvino: pip install 'tisfast[openvino]'" in told
+    assert "They may differ by: fp32 0.0001 * scale + 0.001 * |x|." in told
+    assert re.search(r"^openvino fp32 +skipped +- +-$", told, re.MULTILINE)
     assert "treelite fp32: clients ask it for <input__0> (X)" in told
     assert "treelite fp32 at 1: the mean latency is known only within 12 %" in told and "--trials" not in told
     assert "Note: the samples are random." in told and "Best: onnx fp32 answers most." in told
@@ -80,3 +100,17 @@ def test_a_browser_draws_the_page_without_a_complaint(tmp_path, width):
     where = (f"--user-data-dir={tmp_path}/profile", f"--screenshot={picture}", f"file://{tmp_path}/page.html")
     ran = subprocess.run([BROWSER, *flags, *where], capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in ran.stderr and picture.stat().st_size > 10_000
+
+
+def test_the_document_and_the_page_tell_tolerances_and_which_load_they_show():
+    read = document(ALL)
+    assert read["tolerances"] == {"fp32": {"absolute": 1e-4, "relative": 1e-3, "scaled": True}}
+    assert read["scales"] == {"y": 0.25} and read["best_load"] == 8
+    text = page(read)
+    assert "p99 latency, with 8 at one time" in text and "scale of y" in text and "0.0001 * scale + 0.001 * |x|" in text
+    limited = replace(ALL, wanted=Wanted(2.0))  # which no load of the best holds, so the most that it answers is shown
+    assert document(limited)["best_load"] == 8
+    sooner = replace(RIGHT, measured=(replace(RIGHT.measured[0], p99_ms=1.0), RIGHT.measured[1]))
+    held = replace(conversion(sooner, best=sooner), wanted=Wanted(2.0))
+    assert document(held)["best_load"] == 1 and "p99 latency, with 1 at one time" in page(document(held))
+    assert re.search(r"^onnx fp32 \* .* 900 +4% +0.9 +1 +1$", table(held), re.MULTILINE)

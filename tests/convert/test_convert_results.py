@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tisfast.convert.results import Measured, Try, Wanted, choose
+from tisfast.convert.results import Measured, Try, Wanted, choose, failure, shown
 
 
 def made(name: str, *levels: tuple[int, float, float], status="ok") -> Try:
@@ -63,3 +63,24 @@ def test_how_well_figures_are_known_tells_whether_they_are_alike():
     assert choose((first, doubtful), Wanted(min_throughput=1))[0] is first
     unknown = replace(second, measured=(replace(second.measured[0], within=math.inf),))
     assert choose((first, unknown), Wanted())[0] is first
+
+
+def test_a_figure_of_which_nothing_is_known_is_not_like_all():
+    """Else the first format would win against one that is a hundred times as quick."""
+    slow, quick = made("slow", (1, 10.0, 100.0)), made("quick", (1, 1000.0, 1.0))
+    unknown = replace(slow, measured=(replace(slow.measured[0], within=math.inf),))
+    assert choose((unknown, quick), Wanted())[0] is quick
+    assert choose((unknown, quick), Wanted(min_throughput=1))[0] is quick
+
+
+def test_a_format_that_failed_under_load_does_not_win():
+    level = replace(QUICK.measured[1], throughput=9000.0, errors=7, error="out of memory")
+    failed = replace(QUICK, measured=(QUICK.measured[0], level))
+    assert choose((failed, SLOW), Wanted())[0] is SLOW
+    assert failure(failed) == "7 of 107 requests failed with 8 at one time: out of memory" and failure(SLOW) == ""
+    assert choose((failed,), Wanted())[0] is None
+
+
+def test_the_load_that_is_shown_holds_the_latency():
+    assert shown(SLOW, Wanted()).concurrency == 8 and shown(SLOW, Wanted(max_latency_ms=20)).concurrency == 1
+    assert shown(SLOW, Wanted(max_latency_ms=0.1)).concurrency == 8 and shown(made("none"), Wanted()) is None

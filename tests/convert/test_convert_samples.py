@@ -39,6 +39,8 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         ({"x": np.array([{}], object)}, "'x' of the samples is of object"),
         ({"x": np.array(["2026"], "datetime64[D]")}, "'x' of the samples is of datetime64"),
         (7, "not int"),
+        ({}, "the samples have no arrays"),
+        ([], "the samples have no arrays"),
         ([{"x": ROWS}, {"z": ROWS}], "samples 2 have the arrays z, and the first ones have x"),
     ]
     for given, said in cases:
@@ -67,7 +69,7 @@ def test_rows_are_asked_alone_and_in_full_batches():
     cases = cases_of([{"x": ROWS[:3]}, {"x": ROWS[3:]}], BATCHES, 4)
     assert [len(each.feeds["x"]) for each in cases] == [1, 1, 1, 1, 1, 4, 4]
     assert [row[0] for row in cases[-1].feeds["x"]] == [8, 0, 2, 4]
-    assert cases[-1].name == "the batch of 4 from sample 4 on"
+    assert cases[-1].name == "the batch of 4 from sample 4 on" and cases[-1].alone == (4, 0, 1, 2)
     assert [len(each.feeds["x"]) for each in cases_of([{"x": ROWS}], BATCHES, 1)] == [1] * 5
 
 
@@ -79,6 +81,7 @@ def test_samples_of_several_shapes_are_not_mixed():
     open_ = Signature((Tensor("x", "FP32", (-1, -1)),), (Tensor("y", "FP32", (-1,)),), True)
     cases = cases_of([{"x": ROWS[:2]}, {"x": ROWS[:2, :1]}], open_, 2)
     assert [each.feeds["x"].shape for each in cases] == [(1, 2), (1, 2), (2, 2), (1, 1), (1, 1), (2, 1)]
+    assert [each.name for each in cases[3:5]] == ["sample 2", "sample 3"] and cases[5].alone == (3, 4)
 
 
 def test_too_many_requests_are_refused(monkeypatch):
@@ -123,8 +126,32 @@ def test_inputs_are_drawn_where_shapes_are_known():
 
 def test_requests_go_to_another_process_and_back(tmp_path):
     texts = Signature((Tensor("a/b", "BYTES", (-1,)), Tensor("n", "INT8", (-1,))), (), True)
-    cases = cases_of([{"a/b": np.array(["ä", b"b"], object), "n": np.array([1, 2], np.int8)}], texts, 2)
+    cases = cases_of([{"a/b": np.array(["ä", b"b\0\xff\0"], object), "n": np.array([1, 2], np.int8)}], texts, 2)
     save_cases(tmp_path / "x.npz", cases)
     back = load_cases(tmp_path / "x.npz", texts.inputs, [each.name for each in cases])
     assert [each.name for each in back] == [each.name for each in cases]
-    assert back[-1].feeds["a/b"].tolist() == ["ä".encode(), b"b"] and back[-1].feeds["n"].tolist() == [1, 2]
+    assert back[-1].feeds["a/b"].tolist() == ["ä".encode(), b"b\0\xff\0"] and back[-1].feeds["n"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "array", "said"),
+    [
+        ("INT8", np.array([1, 300]), "has the value 300, and INT8 holds -128 to 127"),
+        ("UINT8", np.array([-1, 3]), "has the value -1, and UINT8 holds 0 to 255"),
+        ("INT64", np.array([1 << 63], np.uint64), r"has the value 9.22337e\+18, and INT64 holds"),
+        ("FP16", np.array([1e5]), r"has the value 100000, and FP16 holds -65504 to 65504"),
+        ("FP32", np.array([1e300, np.nan]), r"has the value 1e\+300, and FP32 holds"),
+        ("INT32", np.array([1.0]), "is of float64"),
+        ("BOOL", np.array([1]), "is of int64"),
+    ],
+)
+def test_numbers_that_would_become_others_are_refused(datatype, array, said):
+    with pytest.raises(BadRequest, match=f"the samples' 'x' {said}"):
+        fitted([{"x": array}], Signature((Tensor("x", datatype, (-1,)),), (), True))
+
+
+def test_numbers_that_fit_are_cast():
+    (found,) = fitted([{"x": np.array([0, 255])}], Signature((Tensor("x", "UINT8", (-1,)),), (), True))
+    assert found["x"].dtype == np.uint8 and found["x"].tolist() == [0, 255]
+    (found,) = fitted([{"x": np.array([np.inf, 1.5])}], Signature((Tensor("x", "FP32", (-1,)),), (), True))
+    assert found["x"].dtype == np.float32 and found["x"].tolist() == [np.inf, 1.5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -13,16 +14,19 @@ pytest.importorskip("treelite")
 pytest.importorskip("skl2onnx")
 
 import joblib  # noqa: E402 - they are there
+import pandas  # noqa: E402
 import skops.io  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
 
 from tests.convert.made_models import by_name, converted  # noqa: E402
+from tisfast.client import Client  # noqa: E402
 from tisfast.convert.signature import Tensor  # noqa: E402
 from tisfast.errors import BadRequest  # noqa: E402
+from tisfast.local_server import LocalServer  # noqa: E402
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.standard_normal((60, 5)).astype(np.float32)
@@ -55,14 +59,79 @@ def test_a_pipeline_and_a_regressor(tmp_path):
     assert [each.status for each in found.tries] == ["ok"] * 3 and found.drawn
 
 
-def test_tables_of_several_kinds_are_not_converted(tmp_path):
-    columns = ColumnTransformer([("numbers", StandardScaler(), [0, 1])])
-    joblib.dump(make_pipeline(columns, LogisticRegression()).fit(X, CLASSES), tmp_path / "columns.joblib")
-    with pytest.raises(BadRequest, match="one table of numbers.*served as they are"):
-        converted(
-            tmp_path / "columns.joblib", **{**SHORT, "samples": {"a": X[:, :1], "b": X[:, 1:]}}, allow_pickled=True
-        )
+def frame_pipeline():
+    numbers = ["age", "visits"]
+    steps = [("numbers", StandardScaler(), numbers), ("words", OneHotEncoder(handle_unknown="ignore"), ["city"])]
+    frame = pandas.DataFrame(COLUMNS)
+    return make_pipeline(
+        ColumnTransformer([*steps, ("as it is", "passthrough", ["member"])]), LogisticRegression()
+    ).fit(frame, CLASSES)
+
+
+CITIES = np.array(["Oslo", "Bergen", "Tromsø"], object)
+COLUMNS = {
+    "age": X[:, 0].astype(np.float64) * 10 + 40,
+    "city": CITIES[(X[:, 1] * 2).astype(int) % 3],
+    "visits": (X[:, 2] * 5).astype(np.int64),
+    "member": X[:, 3] > 0,
+}
+
+
+def test_columns_of_several_kinds_have_an_input_each(tmp_path):
+    pipeline = frame_pipeline()
+    joblib.dump(pipeline, tmp_path / "customers.joblib")
+    samples = {name: array[:6] for name, array in COLUMNS.items()}
+    found = converted(
+        tmp_path / "customers.joblib", **{**SHORT, "samples": samples}, allow_pickled=True, output=tmp_path / "out"
+    )
+    tries = by_name(found)
+    assert (tries["sklearn fp32"].status, tries["sklearn fp32"].reason) == ("ok", "")
+    assert (tries["onnx fp32"].status, tries["onnx fp32"].reason) == ("ok", "")
+    assert tries["treelite fp32"].status == "failed" and "an input for each column" in tries["treelite fp32"].reason
+    kinds = [("age", "FP64"), ("city", "BYTES"), ("visits", "INT64"), ("member", "BOOL")]
+    assert found.signature.inputs == tuple(Tensor(name, kind, (-1, 1)) for name, kind in kinds)
+    server = LocalServer([f"--model-repository={tmp_path / 'out'}", "--http-port=0", "--http-address=127.0.0.1",
+                          "--allow-grpc=false", "--allow-metrics=false", "--log-info=false"])  # fmt: skip
+    server.start()
+    try:
+        with Client(server.http_address) as client:
+            sent = {name: array[:4].reshape(-1, 1) for name, array in COLUMNS.items()}
+            answer = client.model("customers").infer(sent)
+    finally:
+        server.stop()
+    wanted = pipeline.predict_proba(pandas.DataFrame(samples).head(4))
+    assert np.allclose(answer["predict_proba"], wanted, atol=1e-5)
+
+
+def test_columns_without_names_are_numbered(tmp_path):
+    steps = [("numbers", StandardScaler(), [0]), ("words", OneHotEncoder(handle_unknown="ignore"), [1])]
+    table = np.column_stack([COLUMNS["age"].astype(object), COLUMNS["city"]])
+    joblib.dump(ColumnTransformer(steps).fit(table), tmp_path / "plain.joblib")
+    samples = {"X0": COLUMNS["age"][:6], "X1": COLUMNS["city"][:6]}
+    found = converted(
+        tmp_path / "plain.joblib", **{**SHORT, "samples": samples}, allow_pickled=True, targets=["sklearn", "onnx"]
+    )
+    assert [(each.status, each.reason) for each in found.tries] == [("ok", "")] * 2
+
+
+def test_samples_that_are_no_table_and_no_columns_are_refused(tmp_path):
+    joblib.dump(frame_pipeline(), tmp_path / "customers.joblib")
     joblib.dump({"a": 1}, tmp_path / "no_model.joblib")
+    columns = {name: array[:6] for name, array in COLUMNS.items()}
+    for samples, said in [
+        (
+            {"age": X[:, 0], "city": X[:, 1]},
+            "arrays age, city, and the estimator was fitted on the columns age, city, v",
+        ),
+        ({**columns, "age": X[:6, :2]}, r"'age' is shaped \[6, 2\], and a column is \[rows, 1\]"),
+        (
+            {"X": COLUMNS["city"][:6].reshape(-1, 1)},
+            "'X' is object .*one table of numbers, .* or one array for each column",
+        ),
+        (None, "treated in several ways.*give --samples"),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            converted(tmp_path / "customers.joblib", **{**SHORT, "samples": samples}, allow_pickled=True)
     with pytest.raises(BadRequest, match="holds a dict, without any of predict"):
         converted(tmp_path / "no_model.joblib", **SHORT, allow_pickled=True)
 
@@ -81,3 +150,28 @@ def test_modules_beside_the_file_go_along(tmp_path):
     found = converted(folder / "own.joblib", **SHORT, allow_pickled=True, targets=["sklearn"], output=tmp_path / "out")
     assert (found.tries[0].status, found.tries[0].reason) == ("ok", "")
     assert (found.model / "1" / "doubling_of_columns.py").is_file()
+
+
+def test_a_format_that_fails_under_load_is_no_winner(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "tiring_of_calls.py").write_text(
+        "calls = 0\n"
+        "def double(table):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls > 20 and calls % 3 == 0:\n"
+        "        raise ValueError('too tired')\n"
+        "    return table * 2\n"
+    )
+    program = (
+        "import joblib, numpy, tiring_of_calls as own\n"
+        "from sklearn.preprocessing import FunctionTransformer as Made\n"
+        "joblib.dump(Made(own.double).fit(numpy.ones((2, 5), numpy.float32)), 'own.joblib')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+    found = converted(folder / "own.joblib", **SHORT, allow_pickled=True, targets=["sklearn"])
+    (row,) = found.tries
+    assert row.status == "failed" and found.best is None
+    assert re.search(r"^\d+ of \d+ requests failed with 1 at one time: .*too tired", row.reason), row.reason
+    assert row.max_absolute == 0 and row.measured[0].errors > 0

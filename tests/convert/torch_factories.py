@@ -47,3 +47,23 @@ def large() -> torch.nn.Module:
 
 def number() -> int:
     return 7
+
+
+class Optional(torch.nn.Module):
+    """What stands behind an input that is not given."""
+
+    def forward(
+        self, x: torch.Tensor, factor: torch.Tensor | None = None, shift: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if factor is not None:
+            x = x * factor
+        if shift is not None:
+            x = x + shift
+        return x
+
+
+class Centred(torch.nn.Module):
+    """What a row is answered depends on the rows beside it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)

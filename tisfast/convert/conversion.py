@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.bench.client_side import machine
-from tisfast.convert.compare import DEFAULTS, Tolerance
-from tisfast.convert.formats import FORMATS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.compare import scale_of, tolerance_of
+from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.options import Options, check_name, checked
 from tisfast.convert.output import output as output_folder
 from tisfast.convert.output import write_model_folder, write_reports
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import document
-from tisfast.convert.results import Conversion, Try, choose
+from tisfast.convert.results import Conversion, Try, choose, failure
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature
@@ -125,12 +125,16 @@ class _Run:
 
     def _conversion(self, best: Try | None, why: str) -> Conversion:
         source, told = self._source, self._told
-        notes = tuple(told.get("notes", ()))
+        notes = tuple(told["notes"])
         if told["drawn"]:
             notes += ("the samples are random numbers: real ones show more; give them with --samples",)
+        given = [each for each in PRECISIONS if each in self._asked.precisions]
+        tolerances = {each: tolerance_of(each, self._asked.atol, self._asked.rtol) for each in given}
+        scales = {name: scale for name, scale in self._scales.items() if scale}
         return Conversion(
             source.text, source.kind, source.name, self._signature, told["rows"], told["drawn"], self._batch,
             self._constraint, tuple(self._tries), best, why, dict(machine()), None, notes,
+            tolerances, scales,
         )  # fmt: skip
 
     @property
@@ -158,6 +162,8 @@ class _Run:
             names=names,
             sample_count=len(self._samples),
             max_batch_size=asked.max_batch_size,
+            atol=asked.atol,
+            rtol=asked.rtol,
         )
         step = REFERENCES[self._source.kind][0]
         try:
@@ -168,6 +174,9 @@ class _Run:
         folder = self._scratch / REFERENCE
         self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
         self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
+        self._scales = {
+            each.name: scale_of(case.feeds[each.name] for case in self._answers) for each in signature.outputs
+        }
 
     def _try(self, route: Route) -> Try:
         format_ = FORMATS[route.format]
@@ -205,7 +214,8 @@ class _Run:
         told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
         served_as = ServedAs(self._signature)
         if told:
-            served_as = ServedAs(Signature.read(told["signature"]), told["inputs"], told["outputs"])
+            own = replace(Signature.read(told["signature"]), mixes=self._signature.mixes)
+            served_as = ServedAs(own, told["inputs"], told["outputs"])
         config = served_as.signature.config(format_.backend, self._batch)
         config |= {"parameters": told["parameters"]} if told else {}
         (model / CONFIG).write_text(config_text(self._source.name, config))
@@ -213,10 +223,12 @@ class _Run:
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name
-        default = DEFAULTS[route.precision]
-        absolute = default.absolute if asked.atol is None else asked.atol
-        tolerance = Tolerance(absolute, default.relative if asked.rtol is None else asked.rtol)
-        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, served_as, asked.verify)
+        tolerance = tolerance_of(route.precision, asked.atol, asked.rtol)
+        wanted = Wanted(
+            self._signature, self._feeds, self._answers,
+            {name: tolerance.of(scale or 1.0) for name, scale in self._scales.items()},
+            served_as, asked.step_seconds, asked.verify,
+        )  # fmt: skip
         found = replace(found, note=served_as.note)
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):
@@ -226,7 +238,9 @@ class _Run:
             if difference.wrong:
                 return replace(found, status="wrong", reason=difference.wrong)
             loads = Loads(asked.concurrency, asked.seconds)
-            return replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
+            found = replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
+            failed = failure(found)
+            return replace(found, status="failed", reason=failed) if failed else found
 
     def _write(self, result: Conversion, folder: Path) -> Conversion:
         """The model and its report.  Raises BadRequest where the folder is not ours any more, Unavailable."""

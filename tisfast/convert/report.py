@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from tisfast.convert.results import Conversion, Try
+from tisfast.convert.results import Conversion, Try, shown
 
 SCHEMA: Final = "tisfast-convert/1"
 ADVICE: Final = re.compile(r"; |: look ")
@@ -34,6 +34,10 @@ def document(found: Conversion) -> dict[str, Any]:
         entry["name"] = each.name
     written["model"] = None if found.model is None else str(found.model)
     written["best"] = None if found.best is None else found.best.name
+    load = None if found.best is None else shown(found.best, found.wanted)
+    written["best_load"] = None if load is None else load.concurrency
+    written["tolerances"] = {precision: each._asdict() for precision, each in found.tolerances.items()}
+    written["asked"] = found.asked
     return {"schema": SCHEMA, **written}
 
 
@@ -59,7 +63,7 @@ def _padded(column: int, cell: str, width: int) -> str:
 
 
 def _row(each: Try, found: Conversion) -> tuple[str, ...]:
-    best = max(each.measured, key=lambda level: level.throughput, default=None)
+    best = shown(each, found.wanted)
     mark = " *" if found.best is not None and found.best == each else ""
     figures = (
         ("",) * 5
@@ -77,7 +81,14 @@ def _row(each: Try, found: Conversion) -> tuple[str, ...]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.3g}"
+
+
+def within(tolerances: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """(precision, how far its answers may be off, for people)."""
+    for precision, each in tolerances.items():
+        scale = " * scale" if each["scaled"] else ""
+        yield precision, f"{each['absolute']:g}{scale} + {each['relative']:g} * |x|"
 
 
 def percent(within: float | None) -> str:
@@ -105,8 +116,12 @@ def _below(found: Conversion) -> Iterator[str]:
     yield from doubts
     if doubts:
         yield "More --seconds make figures surer, and so does a machine that does nothing else."
-    batch = f"alone and in batches of {found.max_batch_size}" if found.max_batch_size else "one by one"
-    yield f"Compared with the source: {found.rows} samples, {batch}."
+    told = "; ".join(
+        f"{name} {text}" for name, text in within({key: each._asdict() for key, each in found.tolerances.items()})
+    )
+    yield f"Compared with the source: {found.rows} samples, {found.asked}."
+    if told:
+        yield f"They may differ by: {told}."
     yield from (f"Note: {each}." for each in found.notes)
     yield f"Best: {found.why}." if found.best else f"Nothing was chosen: {found.why}."
     if found.model is not None:
@@ -117,7 +132,5 @@ def unstable(tries: Sequence[Try]) -> Iterator[str]:
     """Loads whose figures are not known well, a sentence each: bench's reason, without what to do about it there."""
     for each in tries:
         for level in each.measured:
-            if level.errors:
-                yield f"{each.name} at {level.concurrency}: {level.errors} requests failed"
-            elif not level.stable:
+            if not level.stable and not level.errors:
                 yield f"{each.name} at {level.concurrency}: {ADVICE.split(level.reason)[0]}"

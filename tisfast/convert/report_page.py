@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, stacked_bars
-from tisfast.convert.report import ADVICE, percent, size
+from tisfast.convert.report import ADVICE, percent, size, within
 
 KINDS: Final = {"ok": "good", "wrong": "bad", "failed": "bad", "skipped": "soft"}
 """Classes of the page's style."""
@@ -25,9 +25,8 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _head(document: Mapping[str, Any], title: str) -> str:
-    batch = f"alone and in batches of {document['max_batch_size']}" if document["max_batch_size"] else "one by one"
     samples = "random samples" if document["drawn"] else "samples"
-    said = f"{document['rows']} {samples} were compared, {batch}"
+    said = f"{document['rows']} {samples} were compared, {document['asked']}"
     return f'<h1>{escape(title)}</h1><p class="soft">{escape(said)}</p><p>{escape(document["why"])}.</p>'
 
 
@@ -38,9 +37,10 @@ def _cards(document: Mapping[str, Any]) -> str:
     cards = [(document["best"] or "none", "the best format", "" if document["best"] else "bad")]
     best = next((each for each in tries if each["name"] == document["best"]), None)
     if best is not None:
-        level = max(best["measured"], key=lambda each: float(each["throughput"]))
-        cards.append((f"{level['throughput']:.4g}/s", f"requests, {level['concurrency']} at one time", ""))
-        cards.append((f"{level['p99_ms']:.3g} ms", "p99 latency there", ""))
+        level = next(each for each in best["measured"] if each["concurrency"] == document["best_load"])
+        load = f"with {level['concurrency']} at one time"
+        cards.append((f"{level['throughput']:.4g}/s", f"requests, {load}", ""))
+        cards.append((f"{level['p99_ms']:.3g} ms", f"p99 latency, {load}", ""))
         cards.append((_number(best["max_absolute"]), "largest difference from the source", ""))
     cards.append((f"{right} of {len(tries)}", "formats are right", "good" if right else "bad"))
     cards.append((f"{wrong}", "answer otherwise than the source", "bad" if wrong else "good"))
@@ -116,6 +116,8 @@ def _about(document: Mapping[str, Any]) -> str:
         for each in signature[key]
     ]
     rows += [("note", each) for each in document["notes"]]
+    rows += [(f"{name} may differ by", text) for name, text in within(document["tolerances"])]
+    rows += [(f"scale of {name}", f"{scale:.3g}") for name, scale in document["scales"].items()]
     wanted = document["wanted"]
     rows += [("limit of the p99", f"{wanted['max_latency_ms']:g} ms")] if wanted["max_latency_ms"] else []
     rows += [("requests a second at least", f"{wanted['min_throughput']:g}")] if wanted["min_throughput"] else []
@@ -123,4 +125,4 @@ def _about(document: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.3g}"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from tisfast.convert.compare import Tolerance
 from tisfast.convert.signature import Signature
 
 Status = Literal["ok", "wrong", "failed", "skipped"]
 NEAR: Final = 0.03
 """Figures that differ by less are alike, however well they are known."""
+UNKNOWN: Final = 0.5
+"""How far a figure is taken to be off at most, however badly it is known: else all are like one with few answers."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Measured:
     """One load on one format: so many requests under way at one time.
 
     reason: why it ended, one sentence; within: the 95 % interval of the average latency, as a share of it to both
-    sides, and in a closed loop that of the throughput.
+    sides, and in a closed loop that of the throughput; infinite where there were too few answers to know.  error: of
+    the first request that failed.
     """
 
     concurrency: int
@@ -32,15 +37,25 @@ class Measured:
     stable: bool
     reason: str
     within: float = 0.0
+    error: str = ""
+
+    @property
+    def failure(self) -> str:
+        """How many requests failed and why, one sentence; "" where none did."""
+        if not self.errors:
+            return ""
+        all_ = self.errors + self.requests
+        return f"{self.errors} of {all_} requests failed with {self.concurrency} at one time: {self.error}"
 
 
 @dataclass(frozen=True)
 class Try:
     """One format in one precision.
 
-    status: ok; wrong: its answers are not the source's; failed: it could not be made, loaded or asked; skipped: this
-    machine lacks what it needs.  reason: of all but ok; note: what clients must know.  max_absolute, max_relative: the
-    largest differences from the source's answers, None where none were compared.  nbytes: of its files.
+    status: ok; wrong: its answers are not the source's; failed: it could not be made, loaded or asked, or requests
+    failed under load; skipped: this machine lacks what it needs.  reason: of all but ok; note: what clients must know.
+    max_absolute, max_relative: the largest differences from the source's answers, None where no numbers were compared.
+    nbytes: of its files.
     """
 
     format: str
@@ -75,7 +90,8 @@ class Conversion:
     """All tries, and the best.
 
     best: None where none is right and fits; why: one sentence.  model: the best one's folder, where one was written.
-    rows: of the samples that were compared; drawn: the samples are random numbers.
+    rows: of the samples that were compared; drawn: the samples are random numbers; max_batch_size: of what was asked, 0
+    without batches.  tolerances: by precision; scales: of the outputs of numbers, see compare.scale_of.
     """
 
     source: str
@@ -92,11 +108,20 @@ class Conversion:
     machine: dict[str, str]
     model: Path | None = None
     notes: tuple[str, ...] = ()
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    scales: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> str:
+        """How the samples were asked for, for people."""
+        if not self.signature.batches:
+            return "one by one"
+        return f"alone and in batches of {self.max_batch_size}"
 
 
 def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
     """The best one that is right, and why it is that."""
-    right = [each for each in tries if each.status == "ok" and each.measured]
+    right = [each for each in tries if each.status == "ok" and each.measured and not failure(each)]
     if not right:
         return None, "no format could be made whose answers are the source's"
     fitting = [each for each in right if _rate(each, wanted) > 0]
@@ -120,6 +145,20 @@ def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
     )
 
 
+def failure(each: Try) -> str:
+    """Of the first load in which requests failed, one sentence; "" where none did."""
+    return next((level.failure for level in each.measured if level.errors), "")
+
+
+def shown(each: Try, wanted: Wanted) -> Measured | None:
+    """The load that stands for a try: the one that counts, else the one with the most requests a second."""
+    if not each.measured:
+        return None
+    if _rate(each, wanted) > 0:
+        return _counted(each, wanted)
+    return max(each.measured, key=lambda level: level.throughput)
+
+
 def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
     enough = [each for each in fitting if _rate(each, wanted) >= wanted.min_throughput]
     if not enough:
@@ -139,7 +178,8 @@ def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
 def _alike(one: Measured, other: Measured, figure: str) -> bool:
     """Whether a figure of both may be the same: how well each is known decides."""
     a, b = float(getattr(one, figure)), float(getattr(other, figure))
-    return abs(a - b) <= max(NEAR, math.hypot(one.within, other.within)) * max(a, b)
+    known = math.hypot(min(one.within, UNKNOWN), min(other.within, UNKNOWN))
+    return abs(a - b) <= max(NEAR, known) * max(a, b)
 
 
 def _counted(each: Try, wanted: Wanted) -> Measured:

@@ -22,13 +22,18 @@ from tisfast.errors import BadRequest
 Array = NDArray[Any]
 Samples = Sequence[Mapping[str, Array]]
 DRAWN_ROWS: Final = 8
+LENGTHS: Final = ":lengths"
 
 
 class Case(NamedTuple):
-    """One request.  name: for people; feeds: arrays by the model's names, in the model's shapes."""
+    """One request.  name: for people; feeds: arrays by the model's names, in the model's shapes.
+
+    alone: of a batch, the numbers of the requests that have its rows alone.
+    """
 
     name: str
     feeds: dict[str, Array]
+    alone: tuple[int, ...] = ()
 
 
 def read_samples(given: Any) -> list[dict[str, Array]]:
@@ -38,7 +43,9 @@ def read_samples(given: Any) -> list[dict[str, Array]]:
     several = given if isinstance(given, list | tuple) else [given]
     check_files(len(several))
     found = [_read(each) for each in several]
-    names = list(found[0]) if found else []
+    if not all(found) or not found:
+        raise BadRequest("the samples have no arrays: give one for each input, or leave samples out for random numbers")
+    names = list(found[0])
     for at, each in enumerate(found):
         if list(each) != names:
             raise BadRequest(
@@ -135,9 +142,25 @@ def _fitted(array: Array, tensor: Tensor, told: str) -> Array:
             raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
         return array
     dtype = dtype_of(tensor)
-    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+    whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
+    if array.dtype != dtype and dtype.kind in "iuf":
+        _check_range(array, tensor, dtype)
     return np.ascontiguousarray(array.astype(dtype))
+
+
+def _check_range(array: Array, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+    """Raises BadRequest for a number that would become another one, or infinity."""
+    held: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    least, most = (np.asarray(each).item() for each in (held.min, held.max))
+    finite = array[np.isfinite(array)]
+    for value in (finite.min().item(), finite.max().item()) if finite.size else ():
+        if not least <= value <= most:
+            raise BadRequest(
+                f"the samples' '{tensor.name}' has the value {value:g}, and {tensor.datatype} holds {least:g} to "
+                f"{most:g}"
+            )
 
 
 def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> list[Case]:
@@ -152,23 +175,27 @@ def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> lis
     shapes = {tuple(each[name].shape[1:] for name in names) for each in samples}
     groups = [samples] if len(shapes) == 1 else [[each] for each in samples]
     found: list[Case] = []
+    before = 0  # samples of earlier groups
     for group in groups:
         rows = {name: np.concatenate([each[name] for each in group]) for name in names}
-        count, before = len(rows[names[0]]), len(found)
+        count, first = len(rows[names[0]]), len(found)
         for at in range(count):
             found.append(Case(f"sample {before + at}", {name: rows[name][at : at + 1] for name in names}))
         for at in range(0, count if max_batch_size > 1 else 0, max_batch_size):
             taken = np.arange(at, at + max_batch_size) % count
             name = f"the batch of {max_batch_size} from sample {before + at} on"
-            found.append(Case(name, {each: rows[each][taken] for each in names}))
+            alone = tuple((first + taken).tolist())
+            found.append(Case(name, {each: rows[each][taken] for each in names}, alone))
+        before += count
     return found
 
 
 def save_cases(path: Path, cases: Sequence[Case]) -> None:
     """For another process."""
-    arrays = {
-        f"{at}:{place}": _plain(each) for at, case in enumerate(cases) for place, each in enumerate(case.feeds.values())
-    }
+    arrays: dict[str, Array] = {}
+    for at, case in enumerate(cases):
+        for place, each in enumerate(case.feeds.values()):
+            arrays |= _stored(f"{at}:{place}", each)
     save: Any = np.savez  # whose newer types know keywords of its own
     save(path, **arrays)
 
@@ -177,14 +204,27 @@ def load_cases(path: Path, tensors: Sequence[Tensor], names: Sequence[str]) -> l
     """What `save_cases` has written.  names: of the cases."""
     with np.load(path, allow_pickle=False) as file:
         return [
-            Case(name, {tensor.name: file[f"{at}:{place}"] for place, tensor in enumerate(tensors)})
+            Case(name, {tensor.name: stored(file, f"{at}:{place}") for place, tensor in enumerate(tensors)})
             for at, name in enumerate(names)
         ]
 
 
-def _plain(array: Array) -> Array:
-    """Without objects, which only a pickle could hold."""
+def _stored(key: str, array: Array) -> dict[str, Array]:
+    """Objects, which only a pickle could hold, as bytes and lengths: numpy's own texts lose NULs at their ends."""
     if array.dtype.kind != "O":
-        return array
+        return {key: array}
     texts = [each.encode() if isinstance(each, str) else bytes(each) for each in array.ravel().tolist()]
-    return np.array(texts, "S").reshape(array.shape)
+    lengths = np.array([len(each) for each in texts], np.int64).reshape(array.shape)
+    return {key: np.frombuffer(b"".join(texts), np.uint8), f"{key}{LENGTHS}": lengths}
+
+
+def stored(file: Mapping[str, Array], key: str) -> Array:
+    """An array of a file of `save_cases`."""
+    if f"{key}{LENGTHS}" not in file:
+        return file[key]
+    lengths, content = file[f"{key}{LENGTHS}"], file[key].tobytes()
+    ends = np.cumsum(lengths.ravel()).tolist()
+    found = np.empty(lengths.size, object)
+    for at, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        found[at] = content[begin:end]
+    return found.reshape(lengths.shape)

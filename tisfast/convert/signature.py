@@ -18,11 +18,21 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """batches: the first dimension of every tensor is the batch, and has any size."""
+    """batches: the first dimension of every tensor is the batch, and has any size.
+
+    mixes: what one row is answered depends on the rows beside it, or nobody knows whether it does.  So a request's
+    rows go to the model together and alone, and the server is told of no batch.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     batches: bool
+    mixes: bool = False
+
+    @property
+    def joined(self) -> bool:
+        """Whether a server may put the rows of several requests together."""
+        return self.batches and not self.mixes
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -35,7 +45,7 @@ class Signature:
             tuple(Tensor(each["name"], each["datatype"], tuple(each["dims"])) for each in document[role])
             for role in ("inputs", "outputs")
         )
-        return cls(inputs, outputs, bool(document["batches"]))
+        return cls(inputs, outputs, bool(document["batches"]), bool(document["mixes"]))
 
     def config(self, backend: str, max_batch_size: int) -> dict[str, Any]:
         """The configuration of a model that has this signature, as JSON."""
@@ -44,17 +54,17 @@ class Signature:
             "input": [self._entry(each) for each in self.inputs],
             "output": [self._entry(each) for each in self.outputs],
         }
-        if self.batches:
+        if self.joined:
             found |= {"max_batch_size": max_batch_size, "dynamic_batching": {}}
         return found
 
     def _entry(self, tensor: Tensor) -> dict[str, Any]:
-        dims = list(tensor.dims[1:] if self.batches else tensor.dims)
+        dims = list(tensor.dims[1:] if self.joined else tensor.dims)
         kind = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
         found: dict[str, Any] = {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
         return found if dims else found | {"reshape": {"shape": []}}
 
     def sent(self, tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that a client sends for an array of the model's: see `reshape` of the configuration."""
-        scalar = len(tensor.dims) == (1 if self.batches else 0)
+        scalar = len(tensor.dims) == (1 if self.joined else 0)
         return (*shape, 1) if scalar else tuple(shape)

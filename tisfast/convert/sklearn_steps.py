@@ -6,6 +6,7 @@ Layer 5 (convert).
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import shutil
 import sys
 from collections.abc import Mapping
@@ -66,11 +67,10 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     methods = [each for each in METHODS if callable(getattr(estimator, each, None))]
     if not methods:
         raise BadRequest(f"{request['text']} holds a {type(estimator).__name__}, without any of {', '.join(METHODS)}")
-    samples = samples or [_drawn(request, estimator)]
+    samples = [_columns(each, estimator) for each in samples] or [_drawn(request, estimator)]
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
-        (table,) = feeds.values()
-        return {method: _answered(getattr(estimator, method)(table), method) for method in methods}
+        return {method: _answered(getattr(estimator, method)(_table(feeds, estimator)), method) for method in methods}
 
     return answer(request, folder, _signature(samples, run), samples, run)
 
@@ -94,6 +94,10 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if half:
         write_fp16(target, Path(request["target"]))
     session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
+    names = [each.name for each in session.get_inputs()]
+    for each in Signature.read(request["signature"]).inputs:
+        if each.name not in names:  # clients that send it would be refused
+            raise BadRequest(f"the graph has no input '{each.name}', as nothing in it reads that column")
     # Types and shapes of outputs are the graph's own: FP32 where the estimator answers FP64.
     return {"signature": signature_of(session).document(), "inputs": {}, "outputs": {}, "parameters": {}}
 
@@ -102,14 +106,17 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
     skl2onnx = importlib.import_module("skl2onnx")
     types = importlib.import_module("skl2onnx.common.data_types")
     estimator, signature = opened(request), Signature.read(request["signature"])
-    (table,) = signature.inputs
-    of = {"FP32": types.FloatTensorType, "FP64": types.DoubleTensorType, "INT64": types.Int64TensorType}
-    if table.datatype not in of:
-        raise BadRequest(f"skl2onnx is asked for tables of {', '.join(of)}, and the samples are {table.datatype}")
+    of = {
+        "FP32": types.FloatTensorType, "FP64": types.DoubleTensorType, "INT64": types.Int64TensorType,
+        "INT32": types.Int32TensorType, "BOOL": types.BooleanTensorType, "BYTES": types.StringTensorType,
+    }  # fmt: skip
+    for each in signature.inputs:
+        if each.datatype not in of:
+            raise BadRequest(f"skl2onnx is asked for tables of {', '.join(of)}, and '{each.name}' is {each.datatype}")
     options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
     made = skl2onnx.convert_sklearn(
-        estimator, initial_types=[(table.name, of[table.datatype]([None, table.dims[1]]))], options=options,
-        target_opset=OPSET,
+        estimator, initial_types=[(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs],
+        options=options, target_opset=OPSET,
     )  # fmt: skip
     # The outputs come in the order of the methods.
     rename_outputs(made.graph, [each.name for each in signature.outputs])
@@ -120,6 +127,8 @@ def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     """A checkpoint of treelite, for the fil backend: scores of a classifier, values of a regressor, in FP32."""
     treelite = importlib.import_module("treelite")
     estimator, signature = opened(request), Signature.read(request["signature"])
+    if len(signature.inputs) > 1:
+        raise BadRequest("treelite takes one table of numbers, and this estimator has an input for each column")
     treelite.sklearn.import_model(estimator).serialize(request["target"])
     (table,) = signature.inputs
     scores = {each.name: each for each in signature.outputs}.get("predict_proba")
@@ -144,21 +153,76 @@ def _drawn(request: Mapping[str, Any], estimator: Any) -> dict[str, Array]:
     columns = getattr(estimator, "n_features_in_", None)
     if columns is None:
         raise BadRequest(f"{request['text']} does not tell how many columns it has: give --samples FILE.npz")
+    if _of_several_kinds(estimator):
+        raise BadRequest(
+            f"{request['text']} has columns that are treated in several ways, and what they hold is not known: give "
+            "--samples FILE.npz, with an array for each column"
+        )
     return {"X": np.random.default_rng(0).standard_normal((8, columns)).astype(np.float32)}
 
 
-def _signature(samples: list[dict[str, Array]], run: Any) -> Signature:
-    tables = [next(iter(each.values())) for each in samples]
-    numbers = all(each.ndim == 2 and each.dtype.kind in "iuf" for each in tables)
-    if not numbers or any(len(each) != 1 for each in samples):
+def _of_several_kinds(estimator: Any) -> bool:
+    parts = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
+    return any(hasattr(each, "transformers") for each in (estimator, *parts))
+
+
+def _columns(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
+    """One array for each column, as the sklearn backend names them, shaped [rows, 1]; or the only table as it is."""
+    if len(sample) == 1:
+        return sample
+    fitted_on = getattr(estimator, "feature_names_in_", None)
+    wanted = [f"X{at}" for at in range(getattr(estimator, "n_features_in_", len(sample)))]
+    wanted = wanted if fitted_on is None else [str(each) for each in fitted_on]
+    if set(sample) != set(wanted):
         raise BadRequest(
-            "the samples of scikit-learn's estimators are one table of numbers, shaped [rows, columns]; those with "
-            "columns of several kinds are served as they are (docs/sklearn.md) and not converted"
+            f"the samples have the arrays {', '.join(sample)}, and the estimator was fitted on the columns "
+            f"{', '.join(wanted)}: give one array for each, or one table of numbers, shaped [rows, columns]"
         )
-    (name,) = samples[0]
-    found = run({name: tables[0]})
+    found = {name: sample[name] for name in wanted}
+    for name, array in found.items():
+        if array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
+            raise BadRequest(f"the samples' '{name}' is shaped {list(array.shape)}, and a column is [rows, 1]")
+    return {name: array.reshape(-1, 1) for name, array in found.items()}
+
+
+def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
+    """What the estimator is asked with: a frame where it was fitted on one, as the backend does."""
+    arrays = [_texts(each) for each in feeds.values()]
+    named = getattr(estimator, "feature_names_in_", None)
+    if len(arrays) == 1 and (named is None or importlib.util.find_spec("pandas") is None):
+        return arrays[0]
+    if named is None:
+        kind = object if any(each.dtype.kind == "O" for each in arrays) else None
+        return np.column_stack([each.astype(kind) if kind else each for each in arrays])
+    pandas = importlib.import_module("pandas")
+    if len(arrays) == 1:
+        return pandas.DataFrame(arrays[0], columns=list(named))
+    return pandas.DataFrame({name: each.reshape(-1) for name, each in zip(named, arrays, strict=True)})
+
+
+def _texts(array: Array) -> Array:
+    """Texts as Python's own, in which encoders look for them."""
+    if array.dtype.kind not in "SUO":
+        return array
+    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found.reshape(array.shape)
+
+
+def _signature(samples: list[dict[str, Array]], run: Any) -> Signature:
+    first = samples[0]
+    for each in samples:
+        for name, array in each.items():
+            if len(each) == 1 and (array.ndim != 2 or array.dtype.kind not in "iuf"):
+                raise BadRequest(
+                    f"the samples' '{name}' is {array.dtype} {list(array.shape)}: samples of scikit-learn's estimators "
+                    "are one table of numbers, shaped [rows, columns], or one array for each column"
+                )
+    found = run(first)
     outputs = tuple(Tensor(key, datatype_of(each), (-1, *each.shape[1:])) for key, each in found.items())
-    return Signature((Tensor(name, datatype_of(tables[0]), (-1, tables[0].shape[1])),), outputs, True)
+    inputs = tuple(Tensor(name, datatype_of(array), (-1, array.shape[1])) for name, array in first.items())
+    return Signature(inputs, outputs, True)
 
 
 def _answered(found: Any, method: str) -> Array:

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             f"{request['text']} does not tell the shapes of its inputs: give --samples FILE.npz, with an array for each"
         )
     program, names = opened(torch, request)
-    run = _runner(torch, program)
+    run = _runner(torch, program, names)
     return answer(request, folder, signature_of(samples, run, names), samples, run)
 
 
@@ -46,28 +46,29 @@ def copy(request: Mapping[str, Any], _: Path) -> None:
 
 def trace(request: Mapping[str, Any], _: Path) -> None:
     """TorchScript of what the module does for a sample."""
-    torch, module, arrays = _prepared(request)
+    torch, module, (args, named_ones) = _prepared(request)
+    given = {"example_kwarg_inputs": _all(args, named_ones, request)} if named_ones else {"example_inputs": args}
     with torch.no_grad():
         # What it answers to other samples is compared later on.
-        traced = torch.jit.trace(module, tuple(arrays.values()), strict=False, check_trace=False)
+        traced = torch.jit.trace(module, **given, strict=False, check_trace=False)
     traced.save(request["target"])
 
 
 def script(request: Mapping[str, Any], _: Path) -> None:
     """TorchScript of the module's code."""
-    torch, module, _arrays = _prepared(request)
+    torch, module, _given = _prepared(request)
     torch.jit.script(module).save(request["target"])
 
 
 def export(request: Mapping[str, Any], _: Path) -> None:
     """A program of torch.export."""
-    torch, module, arrays = _prepared(request)
-    torch.export.save(_exported(torch, module, arrays, request), request["target"])
+    torch, module, example = _prepared(request)
+    torch.export.save(_exported(torch, module, example, request), request["target"])
 
 
 def onnx(request: Mapping[str, Any], folder: Path) -> None:
     """A graph of ONNX; fp16: by ONNX Runtime's transformation of it."""
-    torch, program, arrays = _prepared(request)
+    torch, program, given = _prepared(request)
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
     signature = Signature.read(request["signature"])
@@ -79,11 +80,11 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
         axes = {each: {0: BATCH} for each in (*names["input_names"], *names["output_names"])}
         with torch.no_grad():
             torch.onnx.export(
-                program, tuple(arrays.values()), str(target), dynamo=False,
+                program, given.args, str(target), kwargs=given.named or None, dynamo=False,
                 dynamic_axes=axes if signature.batches else None, **names,
             )  # fmt: skip
     else:
-        made = program if request["kind"] == "pt2" else _exported(torch, program, arrays, request)
+        made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
         torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **names)
     if half:
         write_fp16(target, Path(request["target"]))
@@ -91,13 +92,13 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
 
 def to_openvino(request: Mapping[str, Any], _: Path) -> None:
     """An IR, by OpenVINO's own reader of programs."""
-    _torch, program, arrays = _prepared(request)
+    _torch, program, (args, named_ones) = _prepared(request)
     signature = Signature.read(request["signature"])
     ov = openvino()
     if request["kind"] == "pt2":
         model = ov.convert_model(program)
     else:
-        model = ov.convert_model(program, example_input=tuple(arrays.values()))
+        model = ov.convert_model(program, example_input=_all(args, named_ones, request) if named_ones else args)
     for tensors, ports in ((signature.inputs, model.inputs), (signature.outputs, model.outputs)):
         for tensor, port in zip(tensors, ports, strict=True):
             port.get_tensor().set_names({tensor.name})
@@ -158,31 +159,55 @@ def _factory(text: str) -> Any:
     return found
 
 
-def _prepared(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+class Example(NamedTuple):
+    """Inputs of one call: those in front by position, and by name those behind one that is not given."""
+
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+def _example(given: Mapping[str, Any], names: Sequence[str]) -> Example:
+    """names: of all inputs, in the program's order, as `given` has them."""
+    count = next((at for at, name in enumerate(names) if name not in given), len(names))
+    front = names[:count]
+    return Example(tuple(given[name] for name in front), {name: given[name] for name in given if name not in front})
+
+
+def _all(args: Sequence[Any], named_ones: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Every input by name."""
+    names = [each.name for each in Signature.read(request["signature"]).inputs]
+    return {**dict(zip(names, args, strict=False)), **named_ones}
+
+
+def _prepared(request: Mapping[str, Any]) -> tuple[Any, Any, Example]:
     """(torch, program, an example of its inputs): of two rows, as exporters take one row for a constant."""
     torch = importlib.import_module("torch")
-    program, _ = opened(torch, request)
+    program, names = opened(torch, request)
     signature = Signature.read(request["signature"])
     feeds = load_cases(Path(request["reference"]) / FEEDS, signature.inputs, request["cases"])[0].feeds
     rows = resized(feeds, FEW) if signature.batches else feeds
-    return torch, program, {name: torch.from_numpy(np.array(array)) for name, array in rows.items()}
+    return torch, program, _example({name: torch.from_numpy(np.array(array)) for name, array in rows.items()}, names)
 
 
-def _exported(torch: Any, module: Any, arrays: Mapping[str, Any], request: Mapping[str, Any]) -> Any:
-    shapes = None
-    if request["signature"]["batches"]:
-        batch = torch.export.Dim(BATCH, min=1, max=max(request["max_batch_size"], FEW))
-        shapes = tuple({0: batch} for _ in arrays)
+def _exported(torch: Any, module: Any, example: Example, request: Mapping[str, Any]) -> Any:
+    shapes, signature = None, Signature.read(request["signature"])
+    if signature.batches:
+        # Where the server knows of no batch, it holds no request against its size.
+        most = None if signature.mixes else max(request["max_batch_size"], FEW)
+        batch = torch.export.Dim(BATCH, min=1, max=most)
+        shapes = {each.name: {0: batch} for each in signature.inputs}
     with torch.no_grad():
-        return torch.export.export(module, tuple(arrays.values()), dynamic_shapes=shapes)
+        return torch.export.export(module, example.args, example.named or None, dynamic_shapes=shapes)
 
 
-def _runner(torch: Any, program: Any) -> Callable[[dict[str, Array]], dict[str, Array]]:
+def _runner(torch: Any, program: Any, names: Sequence[str]) -> Callable[[dict[str, Array]], dict[str, Array]]:
     call = program.module() if hasattr(program, "graph_signature") else program
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
         with torch.no_grad():
-            return named(torch, call(*(torch.from_numpy(np.array(each)) for each in feeds.values())))
+            given = {name: torch.from_numpy(np.array(each)) for name, each in feeds.items()}
+            example = _example(given, names)
+            return named(torch, call(*example.args, **example.named))
 
     return run
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ FLAGS: Final = (
 LOG: Final = "server.log"
 TRIALS: Final = 5
 """A load may take so many times its least time until its average is known well enough."""
+LONGER: Final = 5
+"""One with too few answers to know anything of its average is measured again, so many times as long."""
 PERCENT: Final = 3.0
 """Well enough: the 95 % interval of the average latency is this narrow to both sides."""
 
@@ -75,14 +79,16 @@ class ServedAs(NamedTuple):
 class Wanted:
     """The source's signature and answers, and how the format is asked for them.
 
-    verify: the user's own judgement, in place of the tolerance.
+    tolerances: by output; seconds_max: for all requests that are compared; verify: the user's own judgement, in place
+    of the tolerances.
     """
 
     signature: Signature
     feeds: Sequence[Case]
     answers: Sequence[Case]
-    tolerance: Tolerance
+    tolerances: Mapping[str, Tolerance]
     served_as: ServedAs
+    seconds_max: float
     verify: Verify | None = None
 
 
@@ -123,13 +129,20 @@ def _said(log: Path) -> str:
 
 
 def compared(client: Client, name: str, wanted: Wanted) -> Difference:
-    """Ask for all samples.  Raises StepFailed where one is not answered."""
+    """Ask for all samples.  Raises StepFailed where one is not answered, or they take too long."""
     model = client.model(name)
     served_as, found = wanted.served_as, Difference()
     answers: list[dict[str, NDArray[Any]]] = []
+    until = time.monotonic() + wanted.seconds_max
     for case, answer in zip(wanted.feeds, wanted.answers, strict=True):
+        left = until - time.monotonic()
+        if left <= 0:
+            raise StepFailed(
+                f"{len(answers)} of {len(wanted.feeds)} samples were answered in {wanted.seconds_max:g} s: give fewer, "
+                "or more time with --step-seconds"
+            )
         try:
-            result = model.infer(served_as.sent(case.feeds))
+            result = model.infer(served_as.sent(case.feeds), timeout=left)
         except TisError as error:
             raise StepFailed(f"{case.name} is not answered: {shortened(error.message)}") from None
         answers.append({})
@@ -137,9 +150,12 @@ def compared(client: Client, name: str, wanted: Wanted) -> Difference:
             name = served_as.outputs.get(output, "" if served_as.outputs else output)
             if name:
                 answers[-1][output] = np.asarray(result[name])
-                found.add(output, case.name, array, answers[-1][output], wanted.tolerance)
+                found.add(output, case.name, array, answers[-1][output], wanted.tolerances[output])
     if wanted.verify is not None:
-        right = wanted.verify(answers, [each.feeds for each in wanted.answers])
+        try:
+            right = bool(wanted.verify(answers, [each.feeds for each in wanted.answers]))
+        except Exception as error:  # of the user's own code
+            raise StepFailed(f"the function `verify` raised {type(error).__name__}: {shortened(str(error))}") from error
         found.wrong = "" if right else "the function `verify` says so"
     return found
 
@@ -153,17 +169,21 @@ def measured(
     steps = [Step(_tensors(wanted.served_as, case.feeds)) for case in single]
     found = []
     for concurrency in loads.concurrency:
-        told(f"measured with {concurrency} at one time")
-        settings = Settings(
-            window_ms=max(int(loads.seconds * 1000), 1),
-            stop="confidence",
-            stability_percent=PERCENT,
-            trials=TRIALS,
-            concurrency_end=concurrency,
-        )
-        asked = Asked(parse_url(url), name, "", "concurrency", (concurrency, concurrency, 1), settings)
-        (level,) = Session(asked, client, look_up(client, asked), steps).run().levels
-        found.append(_figures(concurrency, level))
+        for seconds in (loads.seconds, loads.seconds * LONGER):
+            told(f"measured with {concurrency} at one time")
+            settings = Settings(
+                window_ms=max(int(seconds * 1000), 1),
+                stop="confidence",
+                stability_percent=PERCENT,
+                trials=TRIALS,
+                concurrency_end=concurrency,
+            )
+            asked = Asked(parse_url(url), name, "", "concurrency", (concurrency, concurrency, 1), settings)
+            (level,) = Session(asked, client, look_up(client, asked), steps).run().levels
+            figures = _figures(concurrency, level)
+            if math.isfinite(figures.within) or figures.errors:
+                break
+        found.append(figures)
     return tuple(found)
 
 
@@ -180,7 +200,8 @@ def _rows(case: Case) -> int:
 def _figures(concurrency: int, level: Measurement) -> Measured:
     latency = level.response
     if not latency.count:
-        raise StepFailed(f"nothing was answered with {concurrency} requests at one time: {level.reason}")
+        said = level.errors.first[0] if level.errors.first else level.reason
+        raise StepFailed(f"nothing was answered with {concurrency} requests at one time: {shortened(said)}")
     return Measured(
         concurrency,
         level.throughput,
@@ -192,6 +213,7 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
         level.stable,
         level.reason,
         mean_interval([each.latency for each in level.windows]).half_width,
+        shortened(level.errors.first[0]) if level.errors.first else "",
     )
 
 

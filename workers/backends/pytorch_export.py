@@ -103,6 +103,6 @@ def _batch_max(values, bounds):
     upper = bounds[next(iter(symbols))].upper
     try:
         found = int(upper)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, AttributeError):  # the last one is what an open bound gives
         return None
     return found if found < 1 << 31 else None
