@@ -751,6 +751,8 @@ BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 # ---- tisfast analyze
 ANALYZE_VALUES_MAX: Final = 256
 """Values of one setting, and levels of load."""
+ANALYZE_MODELS_MAX: Final = 16
+"""Models that are varied together, or formats of one."""
 ANALYZE_VARIANTS_MAX: Final = 10_000
 """Variants of one search space: more are refused, because they are not measured within a life."""
 ANALYZE_LOAD_SECONDS_MAX: Final = 600.0

@@ -13,11 +13,12 @@ from tisfast.analyze.aims import Aims, Constraint, Simplicity, difference, ranki
 from tisfast.analyze.confirm import confirm
 from tisfast.analyze.explain import explained
 from tisfast.analyze.space import Axis, Space
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import joined
 from tisfast.errors import Unavailable
 
+SUBJECT = Subject({"m": {"max_batch_size": 0, "instance_group": [{"count": 1}]}})
 SPACE = Space((Axis("instances", (1, 2, 3, 4, 5, 6, 7, 8)),))
-CONFIG = {"max_batch_size": 0, "instance_group": [{"count": 1}]}
 
 
 class Measured:
@@ -92,13 +93,13 @@ def test_a_row_that_was_measured_less_stands_behind():
     rows[:2] = [joined(each, each, 1) for each in rows[:2]]
     found = ranking(rows, Aims(), Simplicity(SPACE), 2)
     assert [each.trial.throughput for each in found] == [180, 100, 220]
-    said = "\n".join(explained(found, rows, Aims(), CONFIG, 2))
+    said = "\n".join(explained(found, rows, Aims(), SUBJECT, 2))
     assert "instances 3 had better figures (220 inferences/s) in 1 measurements, but not the 2" in said
     bound = Aims(constraints=(Constraint("throughput", 200, most=False),))
     found = ranking(rows, bound, Simplicity(SPACE), 2)
     assert found[0].trial.throughput == 220  # the only one that keeps the bound
     assert "The winner was measured 1 times, not the 2 that were wanted" in "\n".join(
-        explained(found, rows, bound, CONFIG, 2)
+        explained(found, rows, bound, SUBJECT, 2)
     )
 
 
@@ -111,7 +112,7 @@ def rounds(settings, values, **figures):
 
 def words(winner, default, aims=None):
     aims = aims or Aims()
-    return "\n".join(explained(ranking([default, winner], aims, Simplicity(SPACE)), [], aims, CONFIG))
+    return "\n".join(explained(ranking([default, winner], aims, Simplicity(SPACE)), [], aims, SUBJECT))
 
 
 def test_a_gain_that_all_turns_show_is_told_from_chance():

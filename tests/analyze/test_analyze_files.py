@@ -17,6 +17,7 @@ from tisfast.analyze.explain import explained
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
 from tisfast.bench.flags import parser as bench_parser
@@ -24,7 +25,7 @@ from tisfast.errors import BadRequest, ConfigError
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
 OWN = ["-m", "m", "--model-repository", "models"]
-CONFIG = {"max_batch_size": 8, "instance_group": [{"count": 1}]}
+SUBJECT = Subject({"m": {"max_batch_size": 8, "instance_group": [{"count": 1}]}})
 SETUP = {"model": "m", "flags of bench": ["-i", "grpc"], "search space": {"instances": [1, 2]}}
 ROWS = [
     trial({}, 4, 100, p99=40, served=served(queue=900, infer=100)),
@@ -68,13 +69,11 @@ def test_a_whole_command_line():
     ("flags", "told"),
     [
         (["--model-repository", "models"], "-m: the model must be given"),
-        (["-m", "a,b", *OWN[2:]], "-m a,b: one model is searched at a time; run it for each"),
         (["-m", "m"], "give either --model-repository"),
         ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
         (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
         ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
-        ([*OWN, "--mix", "x"], "--mix of tisfast bench has no place here: one model is searched at a time"),
         ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
@@ -148,7 +147,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 def test_words_stand_on_figures():
-    said = "\n".join(explained(ranked(), ROWS, Aims(), CONFIG))
+    said = "\n".join(explained(ranked(), ROWS, Aims(), SUBJECT))
     assert "Best: instances 4, at concurrency 8: 380 inferences/s, p99 20 ms" in said
     assert "3.8 times the throughput" in said
     assert "90 % of its 1 ms in the server waiting in the queue and 100 µs computing; now it is 49 % of 205 µs" in said
@@ -158,7 +157,7 @@ def test_words_stand_on_figures():
 
 def test_a_variant_with_one_level_that_failed_is_not_out():
     rows = [*ROWS[:2], trial({"instances": 4}, 16, 0, failure="3 of 9 requests failed")]
-    said = "\n".join(explained(ranked(rows), rows, Aims(), CONFIG))
+    said = "\n".join(explained(ranked(rows), rows, Aims(), SUBJECT))
     assert "is out" not in said
     assert "instances 4 failed at concurrency 16, and its other levels count: 3 of 9 requests failed." in said
     text = page(Result("m", ranked(rows), rows, Aims(), [], "All was done.", {}, []))
@@ -205,29 +204,29 @@ def test_a_row_that_is_measured_again_has_means():
 def test_words_of_batches_and_of_what_did_not_help():
     single = trial({}, 8, 100, served=served(infer=1000))
     many = trial({"max_batch_size": 8}, 8, 500, served=served(infer=1600, inferences=800))
-    said = "\n".join(explained(ranked([single, many]), [], Aims(), CONFIG))
+    said = "\n".join(explained(ranked([single, many]), [], Aims(), SUBJECT))
     assert "Batches grew from 1 to 8 samples (100 % of 8): a sample costs an instance 200 µs instead of 1 ms" in said
     crowded = trial({"instances": 4}, 8, 99, served=served(infer=4000))
-    said = "\n".join(explained(ranked([single, crowded]), [], Aims(), CONFIG))
+    said = "\n".join(explained(ranked([single, crowded]), [], Aims(), SUBJECT))
     assert "It is the default: no variant is better by more than 3 %" in said
     assert "Executions take 4 times as long with the most" in said
-    assert explained([], [], Aims(), CONFIG) == ["No variant could be measured, so nothing can be said of them."]
+    assert explained([], [], Aims(), SUBJECT) == ["No variant could be measured, so nothing can be said of them."]
 
 
 def test_the_csv_has_the_count_that_is_in_force():
     """Where the whole group is the setting: a kind and a count, as of Model Analyzer's `count: [3]`."""
     rows = [trial({"instance_group": '[{"count": 3, "kind": "KIND_CPU"}]'}, 8, 190), trial({}, 8, 100)]
     found = ranking(rows, Aims(), Simplicity(SPACE))
-    table_rows = list(csv.DictReader(io.StringIO(csv_text("m", 1, CONFIG, found))))
+    table_rows = list(csv.DictReader(io.StringIO(csv_text(1, SUBJECT, found))))
     assert [row["Instance Group"] for row in table_rows] == ["3", "1"]
-    assert "By instances, the best of each: 1: 100/s, 3: 190/s." in explained(found, rows, Aims(), CONFIG)
+    assert "By instances, the best of each: 1: 100/s, 3: 190/s." in explained(found, rows, Aims(), SUBJECT)
 
 
 def test_the_table_and_the_csv():
     text = table(ranked())
     assert text.splitlines()[1].split()[:4] == ["1", "instances", "4", "concurrency"]
     assert "not stable" in text
-    rows = list(csv.DictReader(io.StringIO(csv_text("m", 1, CONFIG, ranked()))))
+    rows = list(csv.DictReader(io.StringIO(csv_text(1, SUBJECT, ranked()))))
     assert [row["Instance Group"] for row in rows] == ["4", "2", "1"]
     assert {row["Max Batch Size"] for row in rows} == {"8"}
 

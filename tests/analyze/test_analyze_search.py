@@ -13,6 +13,7 @@ from tests.analyze.made_trials import trial, variant
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.tries import Tries
 from tisfast.analyze.variants import DEFAULT, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
@@ -52,7 +53,7 @@ def test_climbing_goes_round_a_corner_and_past_failures():
 
 def test_the_search_begins_at_the_nearest_values():
     axes = (Axis("instances", (2, 4, 8)), Axis("max_batch_size", (1, 7, 20)), Axis("parameters.x", ('"a"', '"b"')))
-    assert Space(axes).start({**CONFIG, "instance_group": [{"count": 5}]}) == (1, 1, 0)
+    assert Space(axes).start(Subject({"m": {**CONFIG, "instance_group": [{"count": 5}]}}).in_force) == (1, 1, 0)
 
 
 def test_neighbours_along_several_axes_are_bounded():
@@ -137,7 +138,7 @@ def test_any_key_may_be_varied():
 )
 def test_the_search_begins_at_the_default(name, value):
     assert in_force(name, CONFIG) == value
-    assert Space((Axis(name, (77, value)),)).start(CONFIG) == (1,)
+    assert Space((Axis(name, (77, value)),)).start(Subject({"m": CONFIG}).in_force) == (1,)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_a_list_without_values_is_refused():
 class FakeBench:
     """Rows that the test chooses, by level; says which were measured."""
 
-    config, asked = CONFIG, SimpleNamespace(batch_size=1)
+    subject, asked = Subject({"m": CONFIG}), SimpleNamespace(batch_size=1)
 
     def __init__(self, rows):
         self.rows, self.levels, self.checkpoint = rows, [], self

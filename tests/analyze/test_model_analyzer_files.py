@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from tisfast.analyze.arguments import parser, read
+from tisfast.analyze.arguments import parser, read, read_all
 from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED
 from tisfast.errors import ConfigError
 
@@ -230,11 +230,65 @@ def test_a_running_server_is_where_model_analyzer_looks_for_it(given, more, url)
     assert (str(found.asked.address), found.repository) == (url, None)
 
 
-def test_several_models_want_a_choice(given):
-    text = "model_repository: /m\nprofile_models: [a, b]\n"
-    with pytest.raises(ConfigError, match="profile_models has 2 models \\(a, b\\): one model is searched at a time"):
+def test_several_models_are_searched_one_after_the_other(given, tmp_path):
+    text = "model_repository: /m\nexport_path: /x\nprofile_models: [a, b]\n"
+    with pytest.raises(ConfigError, match="profile_models has 2 models \\(a, b\\): name one with -m"):
         given(text)
     assert given(text, "-m", "b").asked.model == "b"
+    file = ["-f", str(tmp_path / "config.yaml")]
+    assert [(each.models, str(each.output)) for each in read_all(file)] == [
+        (("a",), "/x/analyze-a"),
+        (("b",), "/x/analyze-b"),
+    ]
+    assert [each.models for each in read_all([*file, "-m", "a,b"])] == [("a", "b")]
+
+
+# As Model Analyzer's documentation writes them.
+TOGETHER_FILE = """
+model_repository: /m
+run_config_profile_models_concurrently_enable: true
+latency_budget: 50
+objectives: {perf_throughput: 3, perf_latency_p99: 1}
+constraints: {perf_throughput: {min: 10}, cpu_used_ram: {max: 900}}
+profile_models:
+  a:
+    weighting: 3
+    objectives: [perf_latency_avg]
+    constraints: {perf_latency_avg: {max: 5}}
+    model_config_parameters: {max_batch_size: [1, 2]}
+  b:
+    model_config_parameters:
+      instance_group: [{count: [1, 2], kind: KIND_CPU}]
+      dynamic_batching: {max_queue_delay_microseconds: [0, 100]}
+"""
+
+
+def test_models_that_are_profiled_concurrently(given):
+    found = given(TOGETHER_FILE)
+    assert found.models == ("a", "b")
+    assert [(each.name, each.weight) for each in found.asked.mix] == [("a", 1), ("b", 1)]
+    assert found.search == "quick"
+    assert dict(found.aims.objectives) == {"a:latency_avg": 3, "b:throughput": 0.75, "b:latency_p99": 0.25}
+    assert sorted(each.text for each in found.aims.constraints) == [
+        "a:latency_avg <= 5 ms",
+        "a:latency_p99 <= 50 ms",
+        "b:latency_p99 <= 50 ms",
+        "b:throughput >= 10/s",
+        "memory <= 900 MB",
+    ]
+    assert [axis.name for axis in found.space.axes] == [
+        "a:max_batch_size",
+        "b:max_queue_delay_microseconds",
+        "b:instance_group",
+    ]
+    assert given(TOGETHER_FILE, "-m", "a=3,b").asked.mix[0].weight == 3
+    for text, told in (
+        (TOGETHER_FILE.replace("weighting: 3", "weighting: x"), "objectives and weighting have numbers above 0"),
+        (TOGETHER_FILE.replace("weighting: 3", "parameters: {concurrency: [1]}"), "a.parameters is of one model"),
+        (TOGETHER_FILE.replace("enable: true", "enable: 2"), "concurrently_enable is not served"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            given(text, *(("-m", "a") if "enable: 2" in text else ()))
 
 
 def test_json_needs_no_library(given, monkeypatch):
@@ -290,7 +344,7 @@ def test_keys_are_in_one_place_and_their_flags_exist():
         ("batch_sizes: [1, 2]", "give one number"),
         ("constraints: [1]", "constraints has keys below it"),
         ("constraints: {perf_throughput: {least: 1}}", "constraints.perf_throughput.least is no key"),
-        ("constraints: {gpu_used_memory: {max: 1}}", "'gpu_used_memory' is no metric"),
+        ("constraints: {gpu_utilization: {min: 1}}", "'gpu_utilization' is no metric"),
         ("perf_analyzer_flags: {concurrency-range: 1}", "--concurrency-range of tisfast bench has no place here"),
         ("perf_analyzer_flags: {no-such: 1}", "no-such"),
         ("triton_launch_mode: docker", "no container is started"),

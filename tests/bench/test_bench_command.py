@@ -168,3 +168,11 @@ def test_a_server_that_never_answers_is_told_without_words_of_the_client(capsys,
         assert bench(port) == 99
     err = capsys.readouterr().err
     assert f"http://127.0.0.1:{port} takes connections, and did not answer a call about the model within 0.1 s" in err
+
+
+def test_a_shape_that_a_mix_lacks_is_told_as_its_file_has_it(tmp_path, capsys):
+    path = tmp_path / "mix.json"
+    path.write_text('{"models": [{"model": "stub"}]}')
+    with StubServer(config=None) as stub:
+        assert cli_bench.main(["--mix", str(path), "-u", f"127.0.0.1:{stub.port}"]) == 99
+    assert 'in the file that is "shape": {"NAME": [D1, D2]}' in capsys.readouterr().err

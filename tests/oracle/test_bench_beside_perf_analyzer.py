@@ -19,7 +19,7 @@ from tests.oracle.servers import Servers
 from tests.system.helpers import ROOT
 
 SECONDS_MAX: Final = 120
-OWN: Final = ("service time", "Latency From", "    Processes: ")
+OWN: Final = ("service time", "Latency From", "    Processes: ", "    GPU-")
 """In these lines and columns tisfast bench says what perf_analyzer does not: at a rate, and of a server beside it."""
 BUSY: Final = ("Avg send request rate", "requests were delayed")
 """Lines that either has where the machine was busy."""

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tisfast.analyze.space import Space
 from tisfast.analyze.trials import LATENCIES, Figures, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES
+from tisfast.analyze.variants import DEFAULT, INSTANCES, named, parted
 from tisfast.bench.statistics import CONFIDENCE, student_quantile
 from tisfast.errors import ConfigError
 
 THROUGHPUT: Final = "throughput"
 MEMORY: Final = "memory"
-UNITS: Final = {THROUGHPUT: "/s", MEMORY: " MB", **{f"latency_{each}": " ms" for each in LATENCIES}}
+GPU_MEMORY: Final = "gpu_memory"
+OF_PROCESSES: Final = (MEMORY, GPU_MEMORY)
+UNITS: Final = {THROUGHPUT: "/s", MEMORY: " MB", GPU_MEMORY: " MB", **{f"latency_{each}": " ms" for each in LATENCIES}}
 """The metrics, with their units."""
 OTHER_NAMES: Final = {
     "latency": "latency_avg",
     "cpu_used_ram": MEMORY,
+    "gpu_used_memory": GPU_MEMORY,
     **{each: f"latency_{each}" for each in LATENCIES if each != "avg"},
-    **{f"perf_{name}": name for name in UNITS if name != MEMORY},
+    **{f"perf_{name}": name for name in UNITS if name not in OF_PROCESSES},
 }
 """Short ones, and Model Analyzer's."""
 TURNS_MIN: Final = 3
@@ -34,12 +37,25 @@ Simple = Callable[[Trial], tuple[float, ...]]
 """Orders rows that are alike: what is smaller is preferred."""
 
 
-def metric(name: str) -> str:
-    """By any of its names.  Raises ConfigError."""
+def metric(text: str, models: Container[str] = ()) -> str:
+    """By any of its names, with the name of one of the models before it where it is of that.  Raises ConfigError."""
+    model, name = parted(text, models)
     found = OTHER_NAMES.get(name, name)
     if found not in UNITS:
         raise ConfigError(f"'{name}' is no metric that is measured here; there are {', '.join(UNITS)}")
-    return found
+    if model and found in OF_PROCESSES:
+        raise ConfigError(f"{text}: memory is known of all models together; write {found}")
+    return named(model, found)
+
+
+def plain(name: str) -> str:
+    """A metric without its model."""
+    return name.rpartition(":")[2]
+
+
+def unit(name: str) -> str:
+    """Of a metric."""
+    return UNITS[plain(name)]
 
 
 class Constraint(NamedTuple):
@@ -52,16 +68,18 @@ class Constraint(NamedTuple):
     @property
     def text(self) -> str:
         """For people."""
-        return f"{self.metric} {'<=' if self.most else '>='} {self.limit:g}{UNITS[self.metric]}"
+        return f"{self.metric} {'<=' if self.most else '>='} {self.limit:g}{unit(self.metric)}"
 
 
 def value_of(trial: Figures, name: str) -> float | None:
     """None where it was not measured."""
-    if name == THROUGHPUT:
-        return trial.throughput
-    if name == MEMORY:
-        return trial.memory_mb
-    return trial.latency_ms.get(name.removeprefix("latency_"))
+    model, _, own = name.rpartition(":")
+    if own in OF_PROCESSES:
+        return trial.memory_mb if own == MEMORY else trial.gpu_memory_mb
+    figures = trial.models.get(model) if model else trial
+    if figures is None:
+        return None
+    return figures.throughput if own == THROUGHPUT else figures.latency_ms.get(own.removeprefix("latency_"))
 
 
 @dataclass(frozen=True)
@@ -80,12 +98,14 @@ class Aims:
             if value is None:
                 found.append(f"{each.metric} is not known")
             elif self._excess(trial, each) > 0:
-                found.append(f"{each.metric} is {value:.4g}{UNITS[each.metric]}, not {each.text.split(' ', 1)[1]}")
+                found.append(f"{each.metric} is {value:.4g}{unit(each.metric)}, not {each.text.split(' ', 1)[1]}")
         return found
 
     def too_slow(self, trial: Trial) -> bool:
         """A bound of latency is broken: more load can but make it worse."""
-        return any(self._excess(trial, each) > 0 for each in self.constraints if each.metric.startswith("latency"))
+        return any(
+            self._excess(trial, each) > 0 for each in self.constraints if plain(each.metric).startswith("latency")
+        )
 
     def excess(self, trial: Trial) -> float:
         """How far a row is beyond its bounds, 0 where it keeps them."""
@@ -108,7 +128,7 @@ class Aims:
             if new is None or old is None or new <= 0 or old <= 0:
                 continue
             ratio = math.log(new / old)
-            total += weight * (ratio if name == THROUGHPUT else -ratio)
+            total += weight * (ratio if plain(name) == THROUGHPUT else -ratio)
             weights += weight
         return total / weights if weights else 0.0
 
@@ -173,7 +193,8 @@ class Simplicity:
             return (-1.0,)
         values = [(axis.values, trial.variant.value(axis.name)) for axis in self._space.axes]
         place = [known.index(value) if value is not None and value in known else len(known) for known, value in values]
-        return (float(int(trial.variant.value(INSTANCES) or 0)), float(sum(place)), *map(float, place))
+        instances = sum(int(value) for name, value in trial.variant.settings if plain(name) == INSTANCES)
+        return (float(instances), float(sum(place)), *map(float, place))
 
 
 def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple, needed: int = 1) -> list[Ranked]:

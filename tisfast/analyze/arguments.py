@@ -7,19 +7,18 @@ import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tisfast import limits
-from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
+from tisfast.analyze.aims import GPU_MEMORY, MEMORY, THROUGHPUT, Aims, Constraint, metric
 from tisfast.analyze.checkpoint import MODES
-from tisfast.analyze.model_analyzer import ONE_MODEL, flags_of
-from tisfast.analyze.space import Automatic, Axis, Load, Space, free_axis, numbers, powers, whole_axis
+from tisfast.analyze.model_analyzer import apart, flags_of, folder_of
+from tisfast.analyze.several import Varied, space_of, what_is_varied
+from tisfast.analyze.space import Automatic, Load, Space, numbers, powers
 from tisfast.analyze.typed import bench_flags, given_by, merged
-from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
 from tisfast.bench.arguments import read as read_bench
-from tisfast.bench.asked import Asked
+from tisfast.bench.asked import Asked, Data
 from tisfast.bench.flags import parser as bench_parser
 from tisfast.errors import ConfigError
 
@@ -59,7 +58,6 @@ NOT_BENCHS: Final = {
     "max_errors": "a variant whose requests fail is out",
     "service_kind": "only models of servers of KServe's protocol 2 have a configuration to search",
     "endpoint": "only models of servers of KServe's protocol 2 have a configuration to search",
-    "mix": "one model is searched at a time",
     "replay": "variants are compared at levels of concurrency or of a request rate",
     "calibrate": "calibrate the client with tisfast bench; a row says when the client was the limit",
     "vs": "variants are compared with the default configuration, on one server",
@@ -73,12 +71,6 @@ AUTOMATIC: Final = (
     ("request-rate", 16, 8192),
 )
 """Bounds of what is searched by itself: name, least, most."""
-PATHS: Final = {
-    INSTANCES: "instance_group",
-    PREFERRED: "dynamic_batching.preferred_batch_size",
-    DELAY: "dynamic_batching.max_queue_delay_microseconds",
-}
-"""Where settings with flags of their own stand in the configuration."""
 SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}
 
 
@@ -86,12 +78,15 @@ SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dy
 class Given:
     """The command line.
 
-    repository: None for a server that runs; space: None for the automatic one; trials: variants that the bayesian
-    search measures; confirm: so often the best ones are measured again; best: so many configurations are written;
-    checkpoint: of MODES; bench: its flags by name, without the values of headers, which may be secrets.
+    models: that are varied: several are served together, or, with formats, one at a time; repository: None for a
+    server that runs; space: None for the automatic one; trials: variants that the bayesian search measures; confirm: so
+    often the best ones are measured again; best: so many configurations are written; checkpoint: of MODES; bench: its
+    flags by name, without the values of headers, which may be secrets.
     """
 
     asked: Asked
+    models: tuple[str, ...]
+    formats: bool
     repository: Path | None
     server_flags: tuple[str, ...]
     space: Space | None
@@ -106,6 +101,11 @@ class Given:
     checkpoint: str
     explain: bool
     bench: Mapping[str, Any]
+
+    @property
+    def data(self) -> list[Data]:
+        """What is sent, of each model."""
+        return [share.data for share in self.asked.mix] or [self.asked.data]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,7 +123,11 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     group = made.add_argument_group("what is measured")
-    group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
+    group.add_argument(
+        "-m", "--model-name", default="", metavar="MODEL", help="or A=3,B: several together, in this ratio"
+    )
+    group.add_argument("--mix", metavar="FILE", help="several together, with weights and data, as for tisfast bench")
+    group.add_argument("--formats", metavar="A,B", help="models that are the same in other formats: one is the best")
     group.add_argument("-f", "--config-file", metavar="FILE", help="Model Analyzer's YAML keys; typed flags win")
     group.add_argument("--model-repository", metavar="FOLDER", help="a server is started with it, and ends with this")
     group.add_argument(
@@ -132,13 +136,19 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--server-flag", action="append", default=[], metavar="FLAG", help="of the server that is started"
     )
-    group = made.add_argument_group("the search space; without any, instances 1:5 and max_batch_size 1,2,4..128")
-    group.add_argument("--instances", metavar="LIST", help="count of each instance group: 1,2,4 or 1:4 or 1:9:2")
-    group.add_argument("--max-batch-sizes", metavar="LIST", help="max_batch_size, with dynamic batching")
+    group = made.add_argument_group(
+        "the search space; without any, instances 1:5 and max_batch_size 1,2,4..128; MODEL:VALUES are of that alone"
+    )
+    group.add_argument(
+        "--instances", action="append", metavar="LIST", help="count of each instance group: 1,2,4 or 1:4 or 1:9:2"
+    )
+    group.add_argument(
+        "--max-batch-sizes", action="append", metavar="LIST", help="max_batch_size, with dynamic batching"
+    )
     group.add_argument(
         "--preferred-batch-sizes", action="append", metavar="LIST", help="a list of them; again for more"
     )
-    group.add_argument("--queue-delays", metavar="LIST", help="max_queue_delay_microseconds")
+    group.add_argument("--queue-delays", action="append", metavar="LIST", help="max_queue_delay_microseconds")
     group.add_argument("--set", action="append", default=[], metavar="PATH=VALUES", help="any key: parameters.X=1,2,4")
     group.add_argument(
         "--concurrency", metavar="LIST", help="requests in flight; default 1,2,4..1024, until it is flat"
@@ -159,6 +169,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--latency-budget", type=float, metavar="MS", help="p99 at most")
     group.add_argument("--min-throughput", type=float, metavar="N", help="inferences a second at least")
     group.add_argument("--max-memory", type=float, metavar="MB", help="of the started server's processes at most")
+    group.add_argument("--max-gpu-memory", type=float, metavar="MB", help="of GPUs, where NVML tells it, at most")
     group.add_argument("--constraint", action="append", default=[], metavar="METRIC<=N", help="or METRIC>=N")
     group.add_argument("--margin", type=float, default=3.0, metavar="PERCENT", help="within it variants are alike; 3")
     group = made.add_argument_group("what comes out")
@@ -169,13 +180,21 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def read_all(arguments: Sequence[str]) -> list[Given]:
+    """One search after the other: a file may have models that are not served together.  Raises as read."""
+    typed, _ = given_by(parser(), arguments)
+    file = typed.get("config_file")
+    names = apart(file) if file is not None and not typed.get("model_name") else []
+    if file is None or not names:
+        return [read(arguments)]
+    folder = Path(typed.get("output_directory") or folder_of(file))
+    return [read([*arguments, "-m", name, "-o", str(folder / f"analyze-{name}")]) for name in names]
+
+
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
     given, rest = _given(arguments)
-    if not given.model_name:
-        raise ConfigError("-m: the model must be given")
-    if "," in given.model_name:
-        raise ConfigError(f"-m {given.model_name}: {ONE_MODEL}")
+    what = what_is_varied(given)
     if bool(given.model_repository) == bool(given.url):
         raise ConfigError(
             "give either --model-repository FOLDER, for a server that is started and ends with this, or -u HOST:PORT "
@@ -185,8 +204,9 @@ def read(arguments: Sequence[str]) -> Given:
         raise ConfigError("--server-flag is for the server that --model-repository has started; leave it out with -u")
     flags = _bench_flags(rest)
     url = ["-u", given.url] if given.url else []
-    bench = read_bench(["-m", given.model_name, *url, *WINDOW, *rest])
-    space = _space(given)
+    bench = read_bench(["-m", what.models[0], *url, *WINDOW, *rest])
+    asked = what.of(bench.asked)
+    space = space_of(given, what)
     for name, value, choices in (("--search", given.search, SEARCHES), ("--checkpoint", given.checkpoint, MODES)):
         if value not in choices:
             raise ConfigError(f"{name} {value}: it is {' or '.join(choices)}")
@@ -198,18 +218,20 @@ def read(arguments: Sequence[str]) -> Given:
     if given.search == "bayesian" and importlib.util.find_spec("optuna") is None:
         raise ConfigError("--search bayesian needs Optuna, which is not installed: pip install 'tisfast[analyze]'")
     return Given(
-        asked=bench.asked,
+        asked=asked,
+        models=what.models,
+        formats=what.formats,
         repository=Path(given.model_repository) if given.model_repository else None,
         server_flags=tuple(given.server_flag),
         space=space,
         automatic=_automatic(given),
         load=_load(given),
-        aims=_aims(given),
+        aims=_aims(given, what),
         search=given.search,
         trials=given.trials,
         confirm=given.confirm,
         best=given.best,
-        output=Path(given.output_directory or f"analyze-{given.model_name}"),
+        output=Path(given.output_directory or f"analyze-{'-'.join(what.models)}"),
         checkpoint=given.checkpoint,
         explain=given.explain,
         bench=flags,
@@ -260,30 +282,6 @@ def _bench_flags(rest: Sequence[str]) -> Mapping[str, Any]:
     return {**told, **({"headers": [each.partition(":")[0] for each in found.headers]} if found.headers else {})}
 
 
-def _space(given: Any) -> Space | None:
-    axes = []
-    if given.instances is not None:
-        axes.append(whole_axis("--instances", INSTANCES, given.instances))
-    if given.max_batch_sizes is not None:
-        axes.append(whole_axis("--max-batch-sizes", MAX_BATCH, given.max_batch_sizes))
-    if given.preferred_batch_sizes:
-        lists = [numbers("--preferred-batch-sizes", each) for each in given.preferred_batch_sizes]
-        texts = ["[" + ", ".join(str(int(size)) for size in each) + "]" for each in lists]
-        axes.append(Axis(PREFERRED, tuple(dict.fromkeys(texts))))
-    if given.queue_delays is not None:
-        axes.append(whole_axis("--queue-delays", DELAY, given.queue_delays, least=0))
-    axes += [free_axis(each) for each in given.set]
-    names = [axis.name for axis in axes]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{twice} is given twice: give all its values at once")
-    for outer, inner in permutations(names, 2):
-        path = PATHS.get(outer, outer)
-        if f"{PATHS.get(inner, inner)}.".startswith(f"{path}."):
-            raise ConfigError(f"{inner} is within {path}, which is given, too: give one of them, with whole values")
-    return Space(tuple(axes)) if axes else None
-
-
 def _load(given: Any) -> Load:
     """Levels that are named, or powers of two."""
     if given.request_rate is not None and given.concurrency is not None:
@@ -302,13 +300,17 @@ def _load(given: Any) -> Load:
     return Load(name.replace("-", "_"), tuple(map(float, levels)))
 
 
-def _aims(given: Any) -> Aims:
-    weights = dict(_objective(each) for each in given.objective) or {THROUGHPUT: 1.0}
-    bounds = [_constraint(each) for each in given.constraint]
+def _aims(given: Any, what: Varied) -> Aims:
+    """Latencies are those of each model, where several are served together."""
+    together = what.together
+    found = [_objective(each, together) for each in given.objective]
+    weights = {each: weight for name, weight in found for each in what.each(name)} or {THROUGHPUT: 1.0}
+    bounds = [_constraint(each, together) for each in given.constraint]
     for name, flag, value, most in (
         ("latency_p99", "--latency-budget", given.latency_budget, True),
         (THROUGHPUT, "--min-throughput", given.min_throughput, False),
         (MEMORY, "--max-memory", given.max_memory, True),
+        (GPU_MEMORY, "--max-gpu-memory", given.max_gpu_memory, True),
     ):
         if value is not None:
             bounds.append(_bound(f"{flag} {value:g}", name, value, most))
@@ -319,10 +321,11 @@ def _aims(given: Any) -> Aims:
         )
     if not (math.isfinite(given.margin) and given.margin >= 0):
         raise ConfigError(f"--margin {given.margin}: it is a number of percent, 0 or more")
-    return Aims(tuple(weights.items()), tuple(bounds), given.margin)
+    all_bounds = [each._replace(metric=name) for each in bounds for name in what.each(each.metric)]
+    return Aims(tuple(weights.items()), tuple(all_bounds), given.margin)
 
 
-def _objective(text: str) -> tuple[str, float]:
+def _objective(text: str, models: Sequence[str]) -> tuple[str, float]:
     name, sign, weight = text.partition("=")
     try:
         value = float(weight) if sign else 1.0
@@ -330,15 +333,15 @@ def _objective(text: str) -> tuple[str, float]:
         value = -1.0
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"--objective {text}: write METRIC or METRIC=WEIGHT, with a weight above 0")
-    return metric(name), value
+    return metric(name, models), value
 
 
-def _constraint(text: str) -> Constraint:
+def _constraint(text: str, models: Sequence[str]) -> Constraint:
     for sign, most in (("<=", True), (">=", False)):
         name, found, limit = text.partition(sign)
         if found:
             try:
-                return _bound(f"--constraint {text}", metric(name.strip()), float(limit), most)
+                return _bound(f"--constraint {text}", metric(name.strip(), models), float(limit), most)
             except ValueError:
                 break
     raise ConfigError(f"--constraint {text}: write METRIC<=N or METRIC>=N, as latency_p99<=50")

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, ranking
-from tisfast.analyze.arguments import Given, read
+from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, plain, ranking
+from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.confirm import confirm
 from tisfast.analyze.ending import Ending, Interrupted, say
@@ -19,14 +19,14 @@ from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
-from tisfast.analyze.space import Point, check
+from tisfast.analyze.space import Point
+from tisfast.analyze.subject import Subject, same_tensors
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries
-from tisfast.analyze.variants import DEFAULT, canonical, configured
+from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries, asked_of, session_of
+from tisfast.analyze.variants import DEFAULT, canonical
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.bench.prepared import prepared
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
 from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
@@ -49,9 +49,14 @@ SWITCH_SECONDS: Final = 0.0001
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     try:
-        given = read(arguments)
+        searches = read_all(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
-        return _analyze(given)
+        worst = FINE
+        for given in searches:
+            worst = max(worst, _analyze(given))
+            if worst == NOT_WHOLE:
+                break  # Ctrl-C is for all of them
+        return worst
     except ConfigError as error:
         say(f"Error: {error}\nTry 'tisfast analyze --help'.", error=True)
     except TisError as error:
@@ -99,14 +104,17 @@ def _make(folder: Path) -> None:
 
 def _forget(folder: Path, best: int) -> None:
     """Configurations of a run before beyond this one's: they would stand beside it as if they were of it."""
-    for file in folder.glob("best/*/config.pbtxt"):
-        if not file.parent.name.isdecimal() or int(file.parent.name) <= best:
+    for file in [*folder.glob("best/*/config.pbtxt"), *folder.glob("best/*/*/config.pbtxt")]:  # of each model
+        place = file.relative_to(folder).parts[1]
+        if not place.isdecimal() or int(place) <= best:
             continue
         try:
             if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
                 continue  # somebody else's
             file.unlink()
             file.parent.rmdir()
+            if file.parent.name != place and not any(file.parent.parent.iterdir()):
+                file.parent.parent.rmdir()
         except OSError as error:
             raise Unavailable(
                 f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
@@ -123,17 +131,17 @@ def _connect(given: Given) -> Callable[[str, float], Client]:
 def _server(given: Given) -> Server:
     asked = given.asked
     if given.repository is None:
-        return RunningServer(asked.address, asked.model, _connect(given))
+        return RunningServer(asked.address, given.models, _connect(given))
     log = (given.output / "server.log").absolute()
-    return OwnServer(given.repository, asked.model, grpc=asked.address.grpc, flags=given.server_flags, log=log)
+    return OwnServer(given.repository, given.models, grpc=asked.address.grpc, flags=given.server_flags, log=log)
 
 
 def _files_of(given: Given) -> Mapping[str, Any]:
-    """What is known of the model's files: nothing of a server that runs already."""
+    """What is known of the models' files: nothing of a server that runs already."""
     if given.repository is None:
         return {}
-    folder = given.repository / given.asked.model
-    return {"model repository": str(given.repository.resolve()), "files of the model": folder_fingerprint(folder)}
+    found = {name: folder_fingerprint(given.repository / name) for name in given.models}
+    return {"model repository": str(given.repository.resolve()), "files of the model": found}
 
 
 class _Analysis:
@@ -141,23 +149,25 @@ class _Analysis:
 
     def __init__(self, given: Given, server: Server, ending: Ending) -> None:
         self._given, self._server, self._ending = given, server, ending
-        self._model = self._looked_up()
-        self._config = dict(self._model.config)
-        if not self._config:
+        self._models = self._looked_up()
+        unknown = next((name for name, model in self._models.items() if not model.config), None)
+        if unknown is not None:
             raise BadRequest(
-                f"the server does not tell the configuration of model '{given.asked.model}', so no variant of it can "
+                f"the server does not tell the configuration of model '{unknown}', so no variant of it can "
                 "be made; it is an extension of Triton's that tisfast and Triton have"
             )
-        self._space = given.space or given.automatic.space(self._config)
-        check(self._space, self._config, given.asked.model)
+        configs = {name: dict(model.config) for name, model in self._models.items()}
+        self._subject = Subject(configs, given.formats)
+        self._space = self._subject.space(given.space, given.automatic)
         self._made_with = self._setup()
         self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
         self._known = len(self._rows())
         if isinstance(server, RunningServer):
-            ending.wait_for(lambda: server.try_load(self._config), server.abandon)
-        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, self._told, ending)
+            ending.wait_for(server.try_load, server.abandon)
+        bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, self._told, ending)
+        bench.loaded = {name: canonical(config) for name, config in configs.items()}
         # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
-        every_level = given.search == "brute" or THROUGHPUT not in dict(given.aims.objectives)
+        every_level = given.search == "brute" or THROUGHPUT not in {plain(name) for name, _ in given.aims.objectives}
         self._tries = Tries(bench, given.load, given.aims, every_level)
         self._base: Trial | None = None
         self._ended = "All of the search was done."
@@ -184,30 +194,32 @@ class _Analysis:
 
     # ---- before
 
-    def _looked_up(self) -> Model:
-        """Also whether the model answers what would be sent: one request."""
-        asked = self._given.asked
-        with _connect(self._given)(str(self._server.address()), ASK_SECONDS) as client:
-            model = look_up(client, asked)
-            there = replace(asked, address=self._server.address())
-            with prepared(client, there, model) as session:
-                session.probe()
-        return model
+    def _looked_up(self) -> Mapping[str, Model]:
+        """Also whether the models answer what would be sent: one request of each."""
+        given, address = self._given, self._server.address()
+        with _connect(given)(str(address), ASK_SECONDS) as client:
+            found = {name: look_up(client, replace(given.asked, model=name)) for name in given.models}
+            if given.formats:
+                same_tensors({name: model.metadata for name, model in found.items()})
+            for name in given.models[: 1 if given.asked.mix else None]:
+                with session_of(client, asked_of(given.asked, address, [name])) as session:
+                    session.probe()
+        return found
 
     def _setup(self) -> Mapping[str, Any]:
         """What rows are measured with: others are not comparable."""
         given = self._given
         return {
             "model": given.asked.model,
-            "default configuration": canonical(self._config),
+            "default configuration": canonical(self._subject.configs),
             "machine": dict(machine()),
-            "server": self._model.server,
+            "server": next(iter(self._models.values())).server,
             "kind of server": "its own" if given.repository is not None else str(given.asked.address),
-            "versions of the model": list(self._model.metadata.versions),
+            "versions of the model": {name: list(model.metadata.versions) for name, model in self._models.items()},
             **_files_of(given),
             "server flags": list(given.server_flags),
             "flags of bench": dict(given.bench),
-            "input files": files_fingerprint(given.asked.data.files),
+            "input files": files_fingerprint([file for data in given.data for file in data.files]),
             "search space": {axis.name: list(axis.values) for axis in self._space.axes},
             "load": {given.load.mode: list(given.load.levels)},
             "search": given.search,
@@ -229,7 +241,7 @@ class _Analysis:
         given, tries, space = self._given, self._tries, self._space
         self._base = best_level(tries.rows(DEFAULT), given.aims, None)
         self._base = self._base and best_level(tries.rows(DEFAULT), given.aims, self._base)
-        start = space.start(self._config)
+        start = space.start(self._subject.in_force)
         if given.search == "brute":
             brute(space, self._score)
         elif given.search == "quick":
@@ -269,7 +281,7 @@ class _Analysis:
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
-        said = explained(ranked, trials, given.aims, self._config, given.confirm + 1)
+        said = explained(ranked, trials, given.aims, self._subject, given.confirm + 1)
         say(f"\n{self._ended}\n\n{table(ranked).rstrip()}")
         for line in failures(trials):
             say(f"failed: {line}")
@@ -290,31 +302,30 @@ class _Analysis:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            say(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
+            say(f"\nWritten to {folder}: report.html, results.csv, configurations in best/1 to best/{best}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
         given, folder = self._given, self._given.output
         name = given.asked.model
         result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
         yield folder / "report.html", page(result)
-        yield folder / "results.csv", csv_text(name, given.asked.batch_size, self._config, ranked)
+        yield folder / "results.csv", csv_text(given.asked.batch_size, self._subject, ranked)
         for place, each in enumerate(ranked[: given.best], 1):
-            yield folder / "best" / str(place) / "config.pbtxt", self._config_file(place, each)
-
-    def _config_file(self, place: int, ranked: Ranked) -> str:
-        trial = ranked.trial
-        what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
-        head = f"{RANK}{place} of tisfast analyze: {what}\n"
-        return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
+            trial, best = each.trial, folder / "best" / str(place)
+            what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
+            for model, config in self._subject.configured(trial.variant).items():
+                inner = best / model if self._subject.several else best
+                yield inner / "config.pbtxt", f"{RANK}{place} of tisfast analyze: {what}\n{config_text(model, config)}"
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
         """Lines of config.pbtxt that the best variant takes away and adds."""
-        if not ranked:
-            return []
-        name, best = self._given.asked.model, configured(ranked[0].trial.variant, self._config)
-        before, after = (config_text(name, each).splitlines() for each in (self._config, best))
-        lines = difflib.unified_diff(before, after, n=1, lineterm="")
-        return [each for each in lines if not each.startswith(("---", "+++"))]
+        found: list[str] = []
+        for name, config in self._subject.configured(ranked[0].trial.variant).items() if ranked else ():
+            before, after = (config_text(name, each).splitlines() for each in (self._subject.configs[name], config))
+            lines = difflib.unified_diff(before, after, n=1, lineterm="")
+            changed = [each for each in lines if not each.startswith(("---", "+++"))]
+            found += [f"{name}:", *changed] if changed and len(self._models) > 1 else changed
+        return found
 
     def _about(self) -> Mapping[str, str]:
         setup, aims = self._made_with, self._given.aims

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tisfast import limits
 from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
-from tisfast.analyze.trials import Served, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, configured, in_force
+from tisfast.analyze.subject import Subject
+from tisfast.analyze.trials import Served, Share, Trial
+from tisfast.analyze.variants import DEFAULT, INSTANCES, in_force
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -17,9 +18,9 @@ NOTED: Final = 1.1
 
 
 def explained(
-    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, config: Mapping[str, Any], needed: int = 1
+    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, subject: Subject, needed: int = 1
 ) -> list[str]:
-    """Sentences; each one stands on figures that it names.  config: the default one; needed: as in ranking."""
+    """Sentences; each one stands on figures that it names.  needed: as in ranking."""
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
@@ -29,12 +30,14 @@ def explained(
         said.append(f"It does not keep every bound: {'; '.join(ranked[0].broken)}. No variant does.")
     if default is not None and default is not winner:
         said += _against(winner, default)
+        said += _of_models(winner, default)
     elif default is winner:
         said += _nothing_better(ranked, aims)
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
-    said += _of_instances(ranked, config)
+    said += _of_formats(ranked, subject)
+    said += _of_instances(ranked, subject)
     said += _client(winner, default)
     said += _failed(ranked, trials)
     return said
@@ -98,6 +101,25 @@ def _against(winner: Trial, default: Trial) -> Iterator[str]:
         )
 
 
+def _of_models(winner: Trial, default: Trial) -> Iterator[str]:
+    """Each of several that are served together."""
+    for name, new in list(winner.models.items())[: limits.ANALYZE_NAMED_MAX]:
+        old = default.models.get(name)
+        if old is None:
+            continue
+        text = (
+            f"Of {name}: {old.throughput:.4g} inferences/s became {new.throughput:.4g}, and p99 {_ms(old, 'p99')} "
+            f"became {_ms(new, 'p99')}"
+        )
+        if old.served is not None and new.served is not None:
+            text += (
+                f"; the share of the queue went from {_percent(old.served.queue_share)} to "
+                f"{_percent(new.served.queue_share)}, computing from {_us(old.served.compute_us)} to "
+                f"{_us(new.served.compute_us)}, batches from {old.served.batch:.3g} to {new.served.batch:.3g} samples"
+            )
+        yield f"{text}."
+
+
 def _sure(winner: Trial, default: Trial, aims: Aims) -> Iterator[str]:
     """Whether the gain is more than chance, by the objectives."""
     if winner is default:
@@ -150,11 +172,25 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     )
 
 
-def _of_instances(ranked: Sequence[Ranked], config: Mapping[str, Any]) -> Iterator[str]:
-    """What more instances did, each number at its best."""
+def _of_formats(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+    """What each format gives at its best."""
+    best: dict[str, Trial] = {}
+    for each in ranked:
+        best.setdefault(subject.served(each.trial.variant)[0], each.trial)
+    if not subject.formats or len(best) < 2:
+        return
+    parts = [f"{name}: {each.throughput:.4g}/s{_execution(each)}" for name, each in best.items()]
+    yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}."
+
+
+def _of_instances(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+    """What more instances of one model did, each number at its best."""
+    if len(subject.configs) > 1:
+        return
     best: dict[int, Trial] = {}
     for each in ranked:  # in order: the first one is the best
-        count = in_force(INSTANCES, configured(each.trial.variant, config))
+        (config,) = subject.configured(each.trial.variant).values()
+        count = in_force(INSTANCES, config)
         if count is not None:
             best.setdefault(int(count), each.trial)
     if len(best) < 2:
@@ -208,5 +244,5 @@ def _us(value: float) -> str:
     return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
 
 
-def _ms(trial: Trial, name: str) -> str:
+def _ms(trial: Trial | Share, name: str) -> str:
     return f"{trial.latency_ms[name]:.3g} ms" if name in trial.latency_ms else "unknown"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +26,15 @@ NO_PROCESS: Final = "no perf_analyzer is started: the core of tisfast bench meas
 NO_DOCKER: Final = "no container is started; give model_repository, or triton_launch_mode remote with an endpoint"
 ONE_FOLDER: Final = "all files go into one folder, -o FOLDER or export_path"
 ONE_PAGE: Final = "report.html shows all variants and measurements, results.csv has the table"
-ONE_MODEL: Final = "one model is searched at a time; run it for each"
+COMPOSED: Final = "an ensemble has no instances; search the models that it is made of together, with -m A,B"
+TOGETHER: Final = ("run_config_profile_models_concurrently_enable", "profile_models_concurrently_enable")
+"""Several models are served and asked at one time."""
 NO_GPU_FIGURES: Final = "figures of GPUs are not collected; measure the winner with tisfast bench --collect-metrics"
 SEARCH_DECIDES: Final = "the search decides that itself (tisfast docs analyze)"
 REFUSED: Final[dict[str, str]] = {
-    **dict.fromkeys(("bls_composing_models", "ensemble_composing_models", "cpu_only_composing_models"), ONE_MODEL),
-    **dict.fromkeys(("weighting", "num_top_model_configs"), ONE_MODEL),
+    **dict.fromkeys(("bls_composing_models", "ensemble_composing_models", "cpu_only_composing_models"), COMPOSED),
+    "num_top_model_configs": "num_configs_per_model says how many are written",
+    "weighting": "it is for models that are served together (run_config_profile_models_concurrently_enable: true)",
     **dict.fromkeys(("checkpoint_directory", "output_model_repository_path"), ONE_FOLDER),
     "override_output_model_repository": ONE_FOLDER,
     **dict.fromkeys(("perf_analyzer_timeout", "perf_analyzer_cpu_util", "perf_analyzer_path"), NO_PROCESS),
@@ -62,7 +66,7 @@ REFUSED: Final[dict[str, str]] = {
 }
 """Keys that ask for what is not done, and why."""
 HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
-    "profile_models_concurrently_enable": (False,),
+    **dict.fromkeys(TOGETHER, (False, True)),
     "run_config_search_disable": (False,),
     "model_type": ("generic",),
     "num_top_model_configs": (0,),
@@ -71,7 +75,7 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
 }
 """Values that ask for nothing."""
 REASONS: Final = {
-    "profile_models_concurrently_enable": ONE_MODEL,
+    **dict.fromkeys(TOGETHER, "it is true or false"),
     "run_config_search_disable": "name what is searched in model_config_parameters, and only that is",
     "model_type": REFUSED["genai_perf_flags"],
 }
@@ -91,6 +95,8 @@ PLAIN: Final = {
 }
 """Keys with one value, and their flags."""
 OF_A_MODEL: Final = ("parameters", "model_config_parameters", "objectives", "constraints", "perf_analyzer_flags")
+AIMS: Final = ("objectives", "constraints", "latency_budget", "min_throughput")
+OF_THE_PROCESSES: Final = ("memory", "cpu_used_ram", "gpu_memory", "gpu_used_memory")
 ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
 DEFAULTS: Final = {"http": "localhost:8000", "grpc": "localhost:8001"}
 ELSEWHERE: Final = (
@@ -103,6 +109,18 @@ ELSEWHERE: Final = (
 """Keys that are read with others."""
 
 
+def apart(path: str) -> list[str]:
+    """The models of a file that are searched one after the other; none where it has one, or all together."""
+    document = _read(path)
+    names = list(_models(document.get("profile_models")))
+    return names if len(names) > 1 and not _together(document) else []
+
+
+def folder_of(path: str) -> str:
+    """Where a file wants what is written."""
+    return _scalar("export_path", _read(path).get("export_path", "."))
+
+
 class FileFlags(NamedTuple):
     """own: of analyze, and of bench where keys stand for them; bench: perf_analyzer_flags, each with its value."""
 
@@ -111,7 +129,7 @@ class FileFlags(NamedTuple):
 
 
 def flags_of(path: str, model: str) -> FileFlags:
-    """A file's flags.  model: the one of -m, "" where the file names it.  Raises ConfigError."""
+    """A file's flags.  model: the one of -m, "" where the file names it, or several.  Raises ConfigError."""
     document = _read(path)
     try:
         return _flags_of(document, model)
@@ -120,8 +138,73 @@ def flags_of(path: str, model: str) -> FileFlags:
 
 
 def _flags_of(document: Mapping[str, Any], model: str) -> FileFlags:
-    name, own = _model(document.get("profile_models"), model)
-    merged = {**document, **own}
+    models = _models(document.get("profile_models"))
+    names = [each.partition("=")[0].strip() for each in model.split(",")] if model else list(models)
+    if len(names) > 1 and ("," in model or _together(document)):
+        own = {name: models.get(name, {}) for name in names}
+        found = _flags(model or ",".join(names), _shared(document))
+        return found._replace(own=[*found.own, *_of_each(document, own)])
+    if len(names) != 1:
+        named = ", ".join(names[:NAMED_MAX]) or "none"
+        raise ConfigError(f"profile_models has {len(names)} models ({named}): name one with -m")
+    return _flags(model or names[0], {**document, **models.get(names[0], {})})
+
+
+def _together(document: Mapping[str, Any]) -> bool:
+    return any(document.get(key) is True for key in TOGETHER)
+
+
+def _shared(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What holds for all models together."""
+    shared = {key: value for key, value in document.items() if key not in (*AIMS, "model_config_parameters")}
+    return {"run_config_search_mode": "quick", **shared}  # Model Analyzer searches several models in no other way
+
+
+def _of_each(document: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> Flags:
+    """Aims and settings of each model: its own, or else those of all."""
+    for name, own in models.items():
+        strange = next((key for key in own if key not in (*AIMS, "model_config_parameters", "weighting")), None)
+        if strange is not None:
+            raise ConfigError(
+                f"profile_models.{name}.{strange} is of one model, and the load is of all models together: write it "
+                "for all of them"
+            )
+        merged = {**{key: value for key, value in document.items() if key in AIMS}, **own}
+        for flag in _config_parameters(merged.get("model_config_parameters", {})):
+            yield _named(flag, name)
+        yield from _weighed(name, merged)
+        if "constraints" in merged:
+            for flag in _constraints(merged["constraints"]):
+                yield _named(flag, name)
+        if "latency_budget" in merged:
+            yield f"--constraint={name}:latency_p99<={_scalar('latency_budget', merged['latency_budget'])}"
+        if "min_throughput" in merged:
+            yield f"--constraint={name}:throughput>={_scalar('min_throughput', merged['min_throughput'])}"
+
+
+def _weighed(name: str, merged: Mapping[str, Any]) -> Flags:
+    """Objectives of a model have the weight of the model together."""
+    given = merged.get("objectives", ["perf_throughput"])
+    weights = (
+        dict(given) if isinstance(given, dict) else dict.fromkeys(given if isinstance(given, list) else [given], 1)
+    )
+    weighting = merged.get("weighting", 1)
+    numbers = [weighting, *weights.values()]
+    if not weights or not all(type(each) in (int, float) and 0 < each < math.inf for each in numbers):
+        raise ConfigError(f"profile_models.{name}: objectives and weighting have numbers above 0 as weights")
+    for key, weight in weights.items():
+        yield _named(f"--objective={key}={weighting * weight / sum(weights.values()):.6g}", name)
+
+
+def _named(flag: str, model: str) -> str:
+    """Of one model; memory is known of all together."""
+    option, _, value = flag.partition("=")
+    if value.startswith(OF_THE_PROCESSES):
+        return flag
+    return f"{option}={model}:{value}"
+
+
+def _flags(name: str, merged: Mapping[str, Any]) -> FileFlags:
     server = list(_server(merged))
     found = [f"--model-name={name}", *server]
     for key, value in merged.items():
@@ -170,22 +253,19 @@ def _yaml(path: str, text: str) -> Any:
         raise ConfigError(f"-f {path} is no YAML: {' '.join(str(error).split())}") from None
 
 
-def _model(given: Any, wanted: str) -> tuple[str, Mapping[str, Any]]:
-    """The model, and what the file says of it alone."""
+def _models(given: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The models, and what the file says of each alone."""
     if isinstance(given, str):
         given = [each.strip() for each in given.split(",")]
     models: dict[str, Any] = {}
     for each in given if isinstance(given, list) else [given] if isinstance(given, dict) else []:
         models.update(_mapping("profile_models", each) if isinstance(each, dict) else {str(each): None})
-    if not wanted and len(models) != 1:
-        named = ", ".join([*models][:NAMED_MAX]) or "none"
-        raise ConfigError(f"profile_models has {len(models)} models ({named}): {ONE_MODEL}, with -m MODEL")
-    name = wanted or next(iter(models))
-    own = _mapping(f"profile_models.{name}", models.get(name) or {})
-    for key in own:
-        if key not in OF_A_MODEL and key not in REFUSED and key not in HARMLESS:
-            raise _unknown(f"profile_models.{name}.{key}", key, OF_A_MODEL)
-    return name, own
+    found = {name: _mapping(f"profile_models.{name}", own or {}) for name, own in models.items()}
+    for name, own in found.items():
+        for key in own:
+            if key not in OF_A_MODEL and key not in REFUSED and key not in HARMLESS:
+                raise _unknown(f"profile_models.{name}.{key}", key, OF_A_MODEL)
+    return found
 
 
 def _server(merged: Mapping[str, Any]) -> Flags:

@@ -9,7 +9,7 @@ from typing import Final
 
 from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, Ranked, value_of
 from tisfast.analyze.explain import out
-from tisfast.analyze.table import HEADS, cells, milliseconds
+from tisfast.analyze.table import HEADS, milliseconds, rows_of
 from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Bound, Series, line_chart, stacked_bars
@@ -137,8 +137,9 @@ def _split(result: Result) -> str:
 def _table(result: Result) -> str:
     head = "".join(f"<th>{escape(each)}</th>" for each in HEADS)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(place, each)) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for place, each in enumerate(result.ranked, 1)
+        for row in rows_of(place, each)
     )
     return (
         f'<section><h2>Variants</h2><div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'

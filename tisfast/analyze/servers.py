@@ -41,8 +41,11 @@ class Server(Protocol):
     def address(self) -> Address:
         """Of the wanted protocol."""
 
-    def load(self, config: Mapping[str, Any]) -> None:
-        """Load the model with a configuration.  Raises TisError."""
+    def load(self, model: str, config: Mapping[str, Any]) -> None:
+        """Load a model with a configuration.  Raises TisError."""
+
+    def unload(self, model: str) -> None:
+        """No longer serve a model.  Raises TisError."""
 
     def memory(self) -> int | None:
         """Bytes that its processes take; None where they are not known."""
@@ -63,27 +66,28 @@ class Server(Protocol):
 class OwnServer:
     """A server process of this program, with a repository of the user's."""
 
-    def __init__(self, repository: Path, model: str, *, grpc: bool, flags: Sequence[str], log: Path) -> None:
+    def __init__(self, repository: Path, models: Sequence[str], *, grpc: bool, flags: Sequence[str], log: Path) -> None:
         """Nothing starts before `start`.  log: the file for the server's log."""
         if not repository.is_dir():
             raise BadRequest(
                 f"--model-repository {repository} is no folder; name the folder that has the model's folder"
             )
-        if not (repository / model).is_dir():
+        missing = next((each for each in models if not (repository / each).is_dir()), None)
+        if missing is not None:
             found = sorted(each.name for each in repository.iterdir() if each.is_dir())
             raise BadRequest(
-                f"--model-repository {repository} has no folder of a model '{model}'; it has "
+                f"--model-repository {repository} has no folder of a model '{missing}'; it has "
                 f"{', '.join(found[: limits.ANALYZE_NAMED_MAX]) or 'none at all'}"
             )
-        self._model, self._grpc, self._log = model, grpc, log
+        self._models, self._grpc, self._log = models, grpc, log
         self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]
         self._server = LocalServer(self._flags)
         self._starts, self._abandoned = 0, False
 
     def start(self) -> None:
-        """Start it with the model as it is.  Raises TisError."""
+        """Start it with the models as they are.  Raises TisError."""
         try:
-            self._server = LocalServer([*self._flags, f"--load-model={self._model}"])
+            self._server = LocalServer([*self._flags, *(f"--load-model={each}" for each in self._models)])
             if self._abandoned:
                 self._server.give_up()
             self._server.start(limits.ANALYZE_LOAD_SECONDS_MAX)
@@ -99,10 +103,15 @@ class OwnServer:
             )
         return parse_url(f"{'grpc' if self._grpc else 'http'}://{found}")
 
-    def load(self, config: Mapping[str, Any]) -> None:
+    def load(self, model: str, config: Mapping[str, Any]) -> None:
         """See Server."""
         with Client(str(self._server.http_address), timeout=limits.ANALYZE_LOAD_SECONDS_MAX, retries=0) as client:
-            client.load(self._model, json.dumps(config))
+            client.load(model, json.dumps(config))
+
+    def unload(self, model: str) -> None:
+        """See Server."""
+        with Client(str(self._server.http_address), timeout=limits.ANALYZE_LOAD_SECONDS_MAX, retries=0) as client:
+            client.unload(model)
 
     def memory(self) -> int | None:
         """See Server."""
@@ -145,47 +154,61 @@ class OwnServer:
 class RunningServer:
     """A server that somebody else has started, and that loads models when it is asked."""
 
-    def __init__(self, address: Address, model: str, connect: Connect) -> None:
-        self._address, self._url, self._model, self._connect = address, str(address), model, connect
-        self._changed = self._abandoned = False
+    def __init__(self, address: Address, models: Sequence[str], connect: Connect) -> None:
+        self._address, self._url, self._connect = address, str(address), connect
+        self._changed = set[str]()
+        self._abandoned = False
         self._loading: Client | None = None
         with connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
-            self._before: Mapping[str, Any] = client.model(model).config()
+            self._before: Mapping[str, Mapping[str, Any]] = {each: client.model(each).config() for each in models}
 
     def address(self) -> Address:
         """See Server."""
         return self._address
 
-    def try_load(self, config: Mapping[str, Any]) -> None:
+    def try_load(self) -> None:
         """Whether it loads when it is asked: what it has, again.  Raises Unavailable with what to do."""
+        for model, config in self._before.items():
+            self._try_load(model, config)
+
+    def _try_load(self, model: str, config: Mapping[str, Any]) -> None:
         try:
-            self._load(json.dumps(config))
+            self._load(model, json.dumps(config))
         except TisError as error:
             raise Unavailable(
-                f"{self._url} did not load model '{self._model}' again with the configuration that it has "
+                f"{self._url} did not load model '{model}' again with the configuration that it has "
                 f"({error.message}): variants are made by such loads, so start it with --model-control-mode=explicit, "
                 "or give --model-repository instead of -u"
             ) from None
-        self._changed = True
+        self._changed.add(model)
 
-    def load(self, config: Mapping[str, Any]) -> None:
+    def load(self, model: str, config: Mapping[str, Any]) -> None:
         """See Server."""
-        self._changed = True
-        self._load(json.dumps(config))
+        self._changed.add(model)
+        self._load(model, json.dumps(config))
 
-    def _load(self, config: str | None) -> None:
+    def unload(self, model: str) -> None:
+        """See Server."""
+        self._changed.add(model)
+        self._call(lambda client: client.unload(model))
+
+    def _load(self, model: str, config: str | None) -> None:
         """None: with its own file's."""
+        self._call(lambda client: client.load(model, config))
+
+    def _call(self, call: Callable[[Client], None]) -> None:
         seconds = BACK_SECONDS if self._abandoned else limits.ANALYZE_LOAD_SECONDS_MAX
         with self._connect(self._url, seconds) as client:
             self._loading = client
             try:
-                client.load(self._model, config)
+                call(client)
             finally:
                 self._loading = None
 
     def abandon(self) -> None:
         """See Server.  The server ends what it has begun, whether somebody waits for it or not."""
-        self._abandoned = self._changed = True
+        self._abandoned = True
+        self._changed.update(self._before)
         if (client := self._loading) is not None:
             client.close()
 
@@ -211,33 +234,35 @@ class RunningServer:
         )
 
     def close(self) -> str:
-        """The configuration of before: as its file says, or, where that was another one, as the server told it."""
-        if not self._changed:
-            return ""
+        """The configurations of before: as a file says, or, where that was another one, as the server told it."""
+        return "; ".join(said for model in self._before if model in self._changed and (said := self._give_back(model)))
+
+    def _give_back(self, model: str) -> str:
+        before = self._before[model]
         try:
-            self._load(None)
+            self._load(model, None)
             with self._connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
-                now = client.model(self._model).config()
-            if canonical(now) != canonical(self._before):
-                self.load(self._before)
+                now = client.model(model).config()
+            if canonical(now) != canonical(before):
+                self.load(model, before)
         except TimedOut:
             if self._abandoned:
                 return (
-                    f"{self._url} has not loaded model '{self._model}' with its configuration of before within "
+                    f"{self._url} has not loaded model '{model}' with its configuration of before within "
                     f"{BACK_SECONDS:g} s: it may still load the variant that was interrupted, and has that call behind "
                     "it; look at GET /v2/models/NAME/config, or load the model again with POST "
                     "/v2/repository/models/NAME/load"
                 )
-            return self._not_given_back(f"no answer within {limits.ANALYZE_LOAD_SECONDS_MAX:g} s")
+            return self._not_given_back(model, f"no answer within {limits.ANALYZE_LOAD_SECONDS_MAX:g} s")
         except TisError as error:
             with contextlib.suppress(TisError):  # its file cannot be loaded: what it had can be
-                self.load(self._before)
+                self.load(model, before)
                 return ""
-            return self._not_given_back(error.message)
+            return self._not_given_back(model, error.message)
         return ""
 
-    def _not_given_back(self, why: str) -> str:
+    def _not_given_back(self, model: str, why: str) -> str:
         return (
-            f"model '{self._model}' at {self._url} could not be given back its configuration ({why}): load it again "
+            f"model '{model}' at {self._url} could not be given back its configuration ({why}): load it again "
             "with POST /v2/repository/models/NAME/load"
         )

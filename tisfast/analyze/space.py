@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -79,9 +79,12 @@ class Space:
         """All, in order."""
         return itertools.product(*(range(len(axis.values)) for axis in self.axes))
 
-    def start(self, config: Mapping[str, Any]) -> Point:
-        """The place that is the default configuration, or the nearest of numbers; else each first value."""
-        return tuple(_nearest(axis, in_force(axis.name, config)) for axis in self.axes)
+    def start(self, known: Callable[[str], Value | None]) -> Point:
+        """The place that is the default configuration, or the nearest of numbers; else each first value.
+
+        known: of a setting, what the default has.
+        """
+        return tuple(_nearest(axis, known(axis.name)) for axis in self.axes)
 
     def beside(self, point: Point) -> list[Point]:
         """One step away, along one axis."""

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tisfast.analyze.aims import Ranked
-from tisfast.analyze.trials import Trial
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, configured, in_force
+from tisfast.analyze.subject import Subject
+from tisfast.analyze.trials import Share, Trial
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
 
-HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "")
+HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "GPU memory", "")
+
+
+def rows_of(place: int, ranked: Ranked) -> Iterator[list[str]]:
+    """A variant's row, and one of each model, where several are served together."""
+    yield cells(place, ranked)
+    for name, share in ranked.trial.models.items():
+        yield ["", f"  {name}", "", *_figures(share), *_times(share), "", "", ""]
+
+
+def _figures(share: Share) -> list[str]:
+    return [f"{share.throughput:.4g}", "", milliseconds(share, "avg"), milliseconds(share, "p99")]
+
+
+def _times(figures: Trial | Share) -> list[str]:
+    served = figures.served
+    if served is None:
+        return ["-", "-"]
+    return [f"{served.batch:.3g}", f"{100 * served.queue_share:.0f} %"]
 
 
 def cells(place: int, ranked: Ranked) -> list[str]:
-    """One row of the table."""
-    trial, served = ranked.trial, ranked.trial.served
+    """A variant's row."""
+    trial = ranked.trial
     notes = [*ranked.broken, *([] if trial.stable else ["not stable"]), *(["client limited"] if trial.limited else [])]
     return [
         str(place),
@@ -26,14 +44,14 @@ def cells(place: int, ranked: Ranked) -> list[str]:
         "-" if ranked.gain is None else f"{ranked.gain:+.3g} %",
         milliseconds(trial, "avg"),
         milliseconds(trial, "p99"),
-        "-" if served is None else f"{served.batch:.3g}",
-        "-" if served is None else f"{100 * served.queue_share:.0f} %",
+        *_times(trial),
         "-" if trial.memory_mb is None else f"{trial.memory_mb:.4g} MB",
+        "-" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.4g} MB",
         "; ".join(notes),
     ]
 
 
-def milliseconds(trial: Trial, name: str) -> str:
+def milliseconds(trial: Trial | Share, name: str) -> str:
     """With ~ where too few requests support it."""
     if name not in trial.latency_ms:
         return "-"
@@ -42,7 +60,9 @@ def milliseconds(trial: Trial, name: str) -> str:
 
 def table(ranked: Sequence[Ranked]) -> str:
     """In columns."""
-    rows = [list(HEADS), *(cells(place, each) for place, each in enumerate(ranked, 1))]
+    rows = [list(HEADS)]
+    for place, each in enumerate(ranked, 1):
+        rows += rows_of(place, each)
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEADS))]
     left = {1, 2, len(HEADS) - 1}
     lines = [
@@ -60,28 +80,32 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [f"{each.variant.text}, {each.load}: {each.failure}" for each in trials if each.failure]
 
 
-def csv_text(model: str, batch_size: int, config: Mapping[str, Any], ranked: Sequence[Ranked]) -> str:
-    """Model Analyzer's columns, the variants in their order."""
+def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str:
+    """Model Analyzer's columns, the variants in their order; of several models together a row for each."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
         ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
-        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)"]
+        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
     )
     for each in ranked:
         trial = each.trial
-        made = configured(trial.variant, config)
-        counts = in_force(INSTANCES, made)
         level = f"{trial.level:g}"
-        rows.writerow(
-            [
-                model,
-                batch_size,
-                level if trial.mode == "concurrency" else "",
-                level if trial.mode != "concurrency" else "",
-            ]
-            + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, made)]
-            + ["No" if each.broken else "Yes", f"{trial.throughput:.6g}", f"{trial.latency_ms.get('p99', 0):.6g}"]
-            + ["" if trial.memory_mb is None else f"{trial.memory_mb:.6g}"]
-        )
+        for model, config in subject.configured(trial.variant).items():
+            figures, counts = trial.models.get(model, trial), in_force(INSTANCES, config)
+            rows.writerow(
+                [
+                    model,
+                    batch_size,
+                    level if trial.mode == "concurrency" else "",
+                    level if trial.mode != "concurrency" else "",
+                ]
+                + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, config)]
+                + ["No" if each.broken else "Yes", f"{figures.throughput:.6g}"]
+                + [
+                    f"{figures.latency_ms.get('p99', 0):.6g}",
+                    "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
+                    "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
+                ]
+            )
     return out.getvalue()

@@ -42,6 +42,16 @@ class Served:
         return self.queue_us / self.total_us if self.total_us else 0.0
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one of several models did in the same time."""
+
+    throughput: float
+    latency_ms: Mapping[str, float]
+    supported: bool
+    served: Served | None
+
+
 class Figures(Protocol):
     """What objectives and bounds are of: a row's, or those of one of its measurements."""
 
@@ -57,6 +67,14 @@ class Figures(Protocol):
     def memory_mb(self) -> float | None:
         """Of the server's processes, where known."""
 
+    @property
+    def gpu_memory_mb(self) -> float | None:
+        """Of its GPUs, where known."""
+
+    @property
+    def models(self) -> Mapping[str, Share]:
+        """Of several that were served together, what each of them did."""
+
 
 @dataclass(frozen=True)
 class Round:
@@ -70,6 +88,8 @@ class Round:
     throughput: float
     latency_ms: Mapping[str, float]
     memory_mb: float | None
+    models: Mapping[str, Share] = field(default_factory=dict)
+    gpu_memory_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,9 +97,10 @@ class Trial:
     """One row.
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
-    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
-    limited: why the client was the limit, or ""; rounds: each measurement, where there were several: the figures are
-    their means, of a percentile, too.
+    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, gpu_memory_mb: of
+    their GPUs, where known; limited: why the client was the limit, or ""; rounds: each measurement, where there were
+    several: the figures are their means, of a percentile, too; models: of several that were served together, what each
+    of them did.
     """
 
     variant: Variant
@@ -97,6 +118,8 @@ class Trial:
     served: Served | None = None
     memory_mb: float | None = None
     rounds: tuple[Round, ...] = ()
+    models: Mapping[str, Share] = field(default_factory=dict)
+    gpu_memory_mb: float | None = None
 
     @property
     def measured(self) -> int:
@@ -116,8 +139,7 @@ class Trial:
 
 def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int | None) -> Trial:
     """From what bench has measured."""
-    found = level.response
-    latency = {"avg": found.mean / 1e6, **{f"p{each}": found.quantile(each / 100) / 1e6 for each in PERCENTILES}}
+    whole = _share(level, batch_size)
     failure = ""
     if level.errors.count:
         (status, text), _ = max(level.errors.by_text.items(), key=lambda each: each[1])
@@ -131,17 +153,37 @@ def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int 
         level.level.mode,
         level.level.value,
         failure,
-        throughput(level, batch_size),
-        latency if found.count else {},
-        supported(found, 99),
+        whole.throughput,
+        whole.latency_ms,
+        whole.supported,
         level.completed,
         level.errors.count,
         level.stable,
         level.reason,
         level.client.limited,
-        _served(level),
+        whole.served,
         None if memory is None else memory / 1e6,
+        models={name: _share(each, batch_size) for name, each in level.models.items()},
+        gpu_memory_mb=_gpu_memory(level),
     )
+
+
+def _gpu_memory(level: Measurement) -> float | None:
+    """Of all GPUs of the server's."""
+    usage = None if level.server is None else level.server.usage
+    known = [] if usage is None else [each.memory_bytes for each in usage.gpus.values()]
+    told = [each for each in known if each is not None]
+    return sum(told) / 1e6 if told else None
+
+
+def _most(known: float | None, new: float | None) -> float | None:
+    return None if known is None or new is None else max(known, new)
+
+
+def _share(level: Measurement, batch_size: int) -> Share:
+    found = level.response
+    latency = {"avg": found.mean / 1e6, **{f"p{each}": found.quantile(each / 100) / 1e6 for each in PERCENTILES}}
+    return Share(throughput(level, batch_size), latency if found.count else {}, supported(found, 99), _served(level))
 
 
 def _served(level: Measurement) -> Served | None:
@@ -167,11 +209,8 @@ def joined(trial: Trial, new: Trial, turn: int) -> Trial:
         return replace(trial, failure=f"when it was measured again, {new.failure}")
     count = trial.measured
     rounds = (*(trial.rounds or (_round(trial, 0),)), _round(new, turn))
-    latency = {
-        name: (count * value + new.latency_ms.get(name, value)) / (count + 1)
-        for name, value in trial.latency_ms.items()
-    }
-    memory = None if trial.memory_mb is None or new.memory_mb is None else max(trial.memory_mb, new.memory_mb)
+    latency = _means(trial.latency_ms, new.latency_ms, count)
+    models = {name: _joined_share(each, new.models.get(name, each), count) for name, each in trial.models.items()}
     return replace(
         trial,
         throughput=sum(each.throughput for each in rounds) / len(rounds),
@@ -181,13 +220,29 @@ def joined(trial: Trial, new: Trial, turn: int) -> Trial:
         stable=trial.stable and new.stable,
         reason=trial.reason if not trial.stable else new.reason,
         limited=trial.limited or new.limited,
-        memory_mb=memory,
+        memory_mb=_most(trial.memory_mb, new.memory_mb),
+        gpu_memory_mb=_most(trial.gpu_memory_mb, new.gpu_memory_mb),
         rounds=rounds,
+        models=models,
+    )
+
+
+def _means(known: Mapping[str, float], new: Mapping[str, float], count: int) -> dict[str, float]:
+    """known: of so many measurements."""
+    return {name: (count * value + new.get(name, value)) / (count + 1) for name, value in known.items()}
+
+
+def _joined_share(known: Share, new: Share, count: int) -> Share:
+    return replace(
+        known,
+        throughput=(count * known.throughput + new.throughput) / (count + 1),
+        latency_ms=_means(known.latency_ms, new.latency_ms, count),
+        supported=known.supported and new.supported,
     )
 
 
 def _round(trial: Trial, turn: int) -> Round:
-    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb)
+    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models, trial.gpu_memory_mb)
 
 
 def to_json(trial: Trial) -> dict[str, Any]:
@@ -199,5 +254,15 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     """The same again.  TypeError, KeyError, ValueError or AttributeError where it is none."""
     fields = dict(value)
     variant = Variant(tuple(fields.pop("variant").items()))
-    served, rounds = fields.pop("served"), tuple(Round(**each) for each in fields.pop("rounds"))
-    return Trial(variant, served=None if served is None else Served(**served), rounds=rounds, **fields)
+    served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
+    models = _shares_of(fields.pop("models"))
+    all_rounds = tuple(Round(**{**each, "models": _shares_of(each["models"])}) for each in rounds)
+    return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
+
+
+def _shares_of(value: Mapping[str, Any]) -> dict[str, Share]:
+    return {name: Share(**{**each, "served": _served_of(each["served"])}) for name, each in value.items()}
+
+
+def _served_of(value: Mapping[str, Any] | None) -> Served | None:
+    return None if value is None else Served(**value)

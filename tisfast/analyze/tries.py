@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from tisfast.analyze.aims import Aims, best_level
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.ending import Ending, Interrupted
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
+from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Trial, joined, trial_of
-from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, configured, in_force
+from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, in_force
 from tisfast.bench.asked import Asked
+from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
 from tisfast.bench.results import Run
-from tisfast.bench.session import look_up
+from tisfast.bench.session import Session, look_up
+from tisfast.client import Client
+from tisfast.client.address import Address
 from tisfast.errors import TisError
 
 GAINED: Final = 1.05
@@ -31,17 +37,17 @@ ASK_SECONDS: Final = 30.0
 class Bench:
     """The bench core on one server.
 
-    asked: what is sent, without a load; config: the default configuration; on_trial: told of each new row.
+    asked: what is sent, without a load; on_trial: told of each new row.
     """
 
     server: Server
     connect: Connect
     asked: Asked
-    config: Mapping[str, Any]
+    subject: Subject
     checkpoint: Checkpoint
     on_trial: Callable[[Trial], None] = lambda _: None
     ending: Ending = field(default_factory=Ending)
-    loaded: Variant | None = DEFAULT  # what the server has; None: that is not known
+    loaded: Mapping[str, str] | None = None  # the configurations that the server has, by model; None: not known
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
         """Measured now, or before.  Raises Interrupted; TisError when there is no server any more."""
@@ -74,35 +80,52 @@ class Bench:
         return found
 
     def _have(self, variant: Variant) -> None:
-        if variant != self.loaded:
-            config = configured(variant, self.config)
-            self.loaded = None
-            self.ending.wait_for(lambda: self.server.load(config), self.server.abandon)
-            self.loaded = variant
+        wanted = self.subject.configured(variant)
+        before, self.loaded = self.loaded, None
+        for name in self.subject.configs:
+            if name not in wanted and (before is None or name in before):
+                self.ending.wait_for(partial(self.server.unload, name), self.server.abandon)
+        for name, config in wanted.items():
+            if before is None or before.get(name) != canonical(config):
+                self.ending.wait_for(partial(self.server.load, name, config), self.server.abandon)
+        self.loaded = {name: canonical(config) for name, config in wanted.items()}
 
     def _measured(self, wanted: Trial) -> Trial:
-        run = self.run(wanted.mode, wanted.level)
+        run = self.run(wanted.variant, wanted.mode, wanted.level)
         if self.ending.stop.requested:
             raise Interrupted
         return trial_of(wanted.variant, run.levels[0], self.asked.batch_size, self.server.memory())
 
-    def run(self, mode: str, level: float) -> Run:
-        """One level of what is loaded.  Raises TisError."""
-        address = self.server.address()
+    def run(self, variant: Variant, mode: str, level: float) -> Run:
+        """One level of a variant that is loaded.  Raises TisError."""
+        asked = asked_of(self.asked, self.server.address(), self.subject.served(variant))
         settings = replace(
-            self.asked.settings,
+            asked.settings,
             concurrency_end=int(level) if mode == "concurrency" else 1,
             rate_end=level if mode == "request_rate" else 0.0,
         )
-        asked = replace(self.asked, address=address, mode=mode, levels=(level, level, 1.0), settings=settings)
-        with self.connect(str(address), ASK_SECONDS) as client:
-            model = look_up(client, asked)
-            with prepared(client, asked, model) as session:
-                session.stop = self.ending.stop
-                session.probe()
-                if self.ending.stop.requested:
-                    raise Interrupted
-                return session.run()
+        asked = replace(asked, mode=mode, levels=(level, level, 1.0), settings=settings)
+        with self.connect(str(asked.address), ASK_SECONDS) as client, session_of(client, asked) as session:
+            session.stop = self.ending.stop
+            session.probe()
+            if self.ending.stop.requested:
+                raise Interrupted
+            return session.run()
+
+
+def asked_of(asked: Asked, address: Address, models: Sequence[str]) -> Asked:
+    """What is asked of a server for the models that it serves."""
+    return replace(asked, address=address, model=asked.model if asked.mix else models[0])
+
+
+@contextmanager
+def session_of(client: Client, asked: Asked) -> Iterator[Session]:
+    """With the requests of one model, or of several together.  Raises TisError."""
+    if asked.mix:
+        yield mixed_session(asked, client)
+        return
+    with prepared(client, asked, look_up(client, asked)) as session:
+        yield session
 
 
 @dataclass
@@ -116,11 +139,11 @@ class Tries:
 
     def __post_init__(self) -> None:
         """The names under which equal configurations were met first."""
-        self._met = {canonical(self.bench.config): DEFAULT}
+        self._met = {canonical(self.bench.subject.configured(DEFAULT)): DEFAULT}
 
     def same(self, variant: Variant) -> Variant:
         """The first one with the same configuration: it is measured once."""
-        return self._met.setdefault(canonical(configured(variant, self.bench.config)), variant)
+        return self._met.setdefault(canonical(self.bench.subject.configured(variant)), variant)
 
     def rows(self, variant: Variant) -> list[Trial]:
         """Measure a variant.  Raises Interrupted; TisError when nothing can be measured any more."""
@@ -178,9 +201,10 @@ class Tries:
 
     def _busy_level(self, variant: Variant) -> int:
         """The number of the first level with two full batches for each instance, as Model Analyzer's."""
-        config = configured(variant, self.bench.config)
-        instances, batch = in_force(INSTANCES, config), in_force(MAX_BATCH, config)
-        samples = 2 * int(instances or 1) * max(int(batch or 1), 1)
+        samples = sum(
+            2 * int(in_force(INSTANCES, config) or 1) * max(int(in_force(MAX_BATCH, config) or 1), 1)
+            for config in self.bench.subject.configured(variant).values()
+        )
         wanted = -(-samples // self.bench.asked.batch_size)
         levels: Sequence[float] = self.load.levels
         return next((at for at, level in enumerate(levels) if level >= wanted), len(levels) - 1)

@@ -18,7 +18,12 @@ INSTEAD: Final = (
     {"model_repository", "url"},
 )
 """Of each of these one holds: a typed one is instead of a file's other one."""
-BOUNDS: Final = {"latency_budget": "latency_p99<=", "min_throughput": "throughput>=", "max_memory": "memory<="}
+BOUNDS: Final = {
+    "latency_budget": "latency_p99<=",
+    "min_throughput": "throughput>=",
+    "max_memory": "memory<=",
+    "max_gpu_memory": "gpu_memory<=",
+}
 """Flags that are short for a constraint."""
 OWNED: Final = {
     "model_name": "profile_models names the model",
@@ -44,7 +49,11 @@ def merged(file: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     found = {**{name: value for name, value in file.items() if name not in gone}, **typed}
     for name, about in ABOUT.items():
         told = bounds if name == "constraint" else {about(each) for each in typed.get(name, ())}
-        kept = [each for each in file.get(name, ()) if name not in gone and about(each) not in told]
+        kept = [
+            each
+            for each in file.get(name, ())
+            if name not in gone and told.isdisjoint((about(each), about(each).rpartition(":")[2]))  # of any model
+        ]
         if kept:
             found[name] = [*kept, *typed.get(name, ())]
         elif name not in typed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ DELAY: Final = "max_queue_delay_microseconds"
 OWN: Final = (INSTANCES, MAX_BATCH, PREFERRED, DELAY)
 """Settings with a meaning of their own; the others are paths into the configuration, with dots."""
 PARAMETERS: Final = "parameters."
+FORMAT: Final = "format"
+"""Which of several models is served, that are the same in different formats."""
 
 Value = int | str
 """Of a setting: a number, or JSON text."""
@@ -40,6 +42,17 @@ class Variant:
 
 
 DEFAULT: Final = Variant()
+
+
+def named(model: str, setting: str) -> str:
+    """A setting, or a metric, of one model of several; of all for ""."""
+    return f"{model}:{setting}" if model else setting
+
+
+def parted(name: str, models: Container[str]) -> tuple[str, str]:
+    """The model before a setting's, a metric's or a value's text, "" where there is none, and what follows."""
+    model, sign, rest = name.partition(":")
+    return (model, rest) if sign and model in models else ("", name)
 
 
 def configured(variant: Variant, config: Mapping[str, Any]) -> Config:

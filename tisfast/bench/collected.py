@@ -18,6 +18,7 @@ from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Tally
 from tisfast.bench.mixture import Mixture
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Usage, Window
+from tisfast.bench.server_gpus import gpus_together
 from tisfast.bench.tokens import Tokens
 
 COMPARED: Final = 3
@@ -395,6 +396,7 @@ def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
 def _used(splits: list[ServerSplit]) -> Usage | None:
     """By all windows; the last one knows the processes and their memory."""
     found = [each.usage for each in splits if each.usage is not None]
-    if len(found) < len(splits):
+    if len(found) < len(splits) or not found:
         return None
-    return replace(found[-1], cpu_ns=sum(each.cpu_ns for each in found), wall_ns=sum(each.wall_ns for each in found))
+    cpu, wall = sum(each.cpu_ns for each in found), sum(each.wall_ns for each in found)
+    return replace(found[-1], cpu_ns=cpu, wall_ns=wall, gpus=gpus_together(found))

@@ -94,6 +94,13 @@ def _of_server(values: Callable[[ServerSplit], Iterable[Sample]]) -> Callable[[R
     return lambda _, level: () if level.server is None else values(level.server)
 
 
+def _of_gpus(split: ServerSplit, name: str) -> Iterator[Sample]:
+    for uuid, use in split.usage.gpus.items() if split.usage is not None else ():
+        value = getattr(use, name)
+        if value is not None:
+            yield "", {"gpu": uuid}, value
+
+
 def _errors(_: Run, level: Measurement) -> Iterator[Sample]:
     by_status: dict[str, int] = {}
     for (status, _text), count in level.errors.by_text.items():
@@ -226,6 +233,24 @@ FAMILIES: Final = (
         "gauge",
         "Proportional set size of the server's processes, where they are on this machine.",
         _of_server(lambda split: [] if split.usage is None else [("", {}, split.usage.memory_bytes)]),
+    ),
+    Family(
+        "tisfast_bench_server_gpu_memory_bytes",
+        "gauge",
+        "Memory of a GPU that the server's processes have, where they are on this machine.",
+        _of_server(lambda split: _of_gpus(split, "memory_bytes")),
+    ),
+    Family(
+        "tisfast_bench_server_gpu_utilization_ratio",
+        "gauge",
+        "Share of the time in which a GPU of the server's was busy.",
+        _of_server(lambda split: _of_gpus(split, "utilization")),
+    ),
+    Family(
+        "tisfast_bench_server_gpu_watts",
+        "gauge",
+        "Power of a GPU of the server's.",
+        _of_server(lambda split: _of_gpus(split, "power_watts")),
     ),
     Family(
         "tisfast_bench_client_busy_ratio",

@@ -68,7 +68,8 @@ def _steps(looked: Looked) -> Sequence[Step]:
     try:
         _, steps, _ = steps_of(looked.one, looked.model)
     except TisError as error:
-        raise BadRequest(f"{looked.flag}: model '{looked.share.name}': {error.message}") from None
+        here = '; in the file that is "shape": {"NAME": [D1, D2]}' if "--shape" in error.message else ""
+        raise BadRequest(f"{looked.flag}: model '{looked.share.name}': {error.message}{here}") from None
     return steps
 
 

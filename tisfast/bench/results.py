@@ -89,11 +89,25 @@ class Window:
 
 
 @dataclass(frozen=True)
+class GpuUse:
+    """A GPU within the window; None for what NVML does not tell.
+
+    memory_bytes: at the end, of the server's processes, or, where NVML does not know those, of all (whole);
+    utilization: 0 to 1, and power_watts: of the whole GPU.
+    """
+
+    memory_bytes: int | None
+    whole: bool
+    utilization: float | None
+    power_watts: float | None
+
+
+@dataclass(frozen=True)
 class Usage:
     """What the server's processes used within the window.
 
     pid, name: of the one that listens; processes: it and all that it has started; memory_bytes: of all, at the end:
-    proportional set size, 0 where it may not be read.
+    proportional set size, 0 where it may not be read; gpus: by UUID.
     """
 
     pid: int
@@ -102,6 +116,7 @@ class Usage:
     cpu_ns: int
     wall_ns: int
     memory_bytes: int
+    gpus: Mapping[str, GpuUse] = field(default_factory=dict)
 
     @property
     def cores(self) -> float:

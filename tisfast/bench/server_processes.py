@@ -1,4 +1,4 @@
-"""The server's processes, where they run on this machine: CPU time and memory.  Layer 5 (bench)."""
+"""The server's processes, where they run on this machine: CPU time, memory and GPUs.  Layer 5 (bench)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tisfast.bench.results import Usage
+from tisfast.bench.server_gpus import GpuSample, gpu_uses, gpus_of
 from tisfast.client.address import Address
+from tisfast.native.nvml import Nvml, open_nvml
 from tisfast.processes.worker_memory import PROC, family, pss_bytes
 
 LISTENS: Final = "0A"
@@ -22,13 +25,15 @@ SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 
 
 class Sample(NamedTuple):
-    """What they have used until now.  cpu_ns: by process; memory_bytes: proportional set size, 0: not readable."""
+    """What they have used until now.  cpu_ns: by process; memory_bytes: proportional set size, 0: not readable;
+    gpus: by UUID."""
 
     pid: int
     name: str
     at_ns: int
     cpu_ns: Mapping[int, int]
     memory_bytes: int
+    gpus: Mapping[str, GpuSample] = MappingProxyType({})
 
 
 class ServerProcesses:
@@ -37,8 +42,9 @@ class ServerProcesses:
     Nothing is seen of a server on another machine, in another network namespace, or of another user.
     """
 
-    def __init__(self, address: Address, proc: Path = PROC) -> None:
-        self._address, self._proc = address, proc
+    def __init__(self, address: Address, proc: Path = PROC, open_gpus: Callable[[], Nvml | None] = open_nvml) -> None:
+        self._address, self._proc, self._open_gpus = address, proc, open_gpus
+        self._nvml: Nvml | None = None
         self._pid: int | None = None
         self._sought = False
 
@@ -47,6 +53,7 @@ class ServerProcesses:
         if not self._sought:  # once: it takes some ms
             self._sought = True
             self._pid = listener(self._address.port, self._proc) if is_here(self._address.host) else None
+            self._nvml = None if self._pid is None else self._open_gpus()
         pid = self._pid
         if pid is None:
             return None
@@ -56,7 +63,8 @@ class ServerProcesses:
             return None
         pids = family(pid, self._proc)
         memory = sum(pss_bytes(each, self._proc) for each in pids)
-        return Sample(pid, name, time.monotonic_ns(), {each: cpu_ns(each, self._proc) for each in pids}, memory)
+        gpus = gpus_of(self._nvml, pids, self._proc)
+        return Sample(pid, name, time.monotonic_ns(), {each: cpu_ns(each, self._proc) for each in pids}, memory, gpus)
 
 
 def used(before: Sample | None, after: Sample | None) -> Usage | None:
@@ -64,7 +72,9 @@ def used(before: Sample | None, after: Sample | None) -> Usage | None:
     if before is None or after is None or before.pid != after.pid:
         return None
     cpu = sum(max(spent - before.cpu_ns.get(pid, 0), 0) for pid, spent in after.cpu_ns.items())
-    return Usage(after.pid, after.name, len(after.cpu_ns), cpu, after.at_ns - before.at_ns, after.memory_bytes)
+    wall = after.at_ns - before.at_ns
+    gpus = gpu_uses(before.gpus, after.gpus, wall)
+    return Usage(after.pid, after.name, len(after.cpu_ns), cpu, wall, after.memory_bytes, gpus)
 
 
 def is_here(host: str) -> bool:

@@ -181,7 +181,7 @@ def _server(split: ServerSplit, indent: str) -> list[str]:
             f"compute output {parts.compute_output} usec)"
         )
     if split.usage is not None:
-        lines.append(_usage(split.usage))
+        lines += [_usage(split.usage), *_used_gpus(split.usage)]
     lines = [indent + line for line in lines]
     if split.composing:
         lines += ["", indent + "Composing models: "]
@@ -195,6 +195,17 @@ def _usage(usage: Usage) -> str:
     memory = f", {usage.memory_bytes / 1e6:.1f} MB of memory" if usage.memory_bytes else ""
     many = f"{usage.processes} of " if usage.processes > 1 else ""
     return f"Processes: {usage.cores:.2f} cores busy{memory} ({many}{usage.name}, pid {usage.pid})"
+
+
+def _used_gpus(usage: Usage) -> Iterator[str]:
+    for uuid, use in list(usage.gpus.items())[:GPUS_SHOWN]:
+        told = [
+            *([] if use.utilization is None else [f"{100 * use.utilization:.0f} % busy"]),
+            *([] if use.memory_bytes is None else [f"{use.memory_bytes / 1e6:.1f} MB of memory"]),
+            *([] if use.power_watts is None else [f"{use.power_watts:.1f} W"]),
+        ]
+        whose = "all that is there, as NVML does not tell whose it is" if use.whole else "memory of these processes"
+        yield f"{uuid}: {', '.join(told) or 'it tells nothing'} ({whose})"
 
 
 def _gpus(level: Measurement) -> Iterator[str]:

@@ -15,6 +15,10 @@ from uuid import UUID
 log = logging.getLogger("tisfast.gpu")
 LIBRARY: Final = "libnvidia-ml.so.1"
 UUID_BYTES: Final = 96
+PROCESSES_MAX: Final = 1024
+"""Processes of one GPU that are told; where it has more, none is."""
+UNKNOWN_BYTES: Final = (1 << 64) - 1
+"""What the library says of memory that it may not tell."""
 
 
 class GpuReading(NamedTuple):
@@ -71,6 +75,15 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
 class Nvml:
     """The library, initialised.  library: what ctypes.CDLL returned."""
 
@@ -106,6 +119,23 @@ class Nvml:
         """All GPUs; one that cannot be named is left out."""
         readings = (self._read(index) for index in range(self.count()))
         return [reading for reading in readings if reading is not None]
+
+    def processes(self, name: str) -> dict[int, int]:
+        """Bytes of a GPU by the process that has them: by its number outside of containers.
+
+        Those that the library does not tell are left out, as all are of a driver before 510.
+        """
+        device, ask = self._device(name), getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if device is None or ask is None:
+            return {}
+        found, count = (_Process * PROCESSES_MAX)(), ctypes.c_uint(PROCESSES_MAX)
+        if ask(device, ctypes.byref(count), ctypes.byref(found)):
+            return {}
+        told: dict[int, int] = {}
+        for each in found[: min(count.value, PROCESSES_MAX)]:
+            if each.used != UNKNOWN_BYTES:  # one has several entries where it uses several parts of the GPU
+                told[int(each.pid)] = told.get(int(each.pid), 0) + int(each.used)
+        return told
 
     def _device(self, name: str) -> ctypes.c_void_p | None:
         device = ctypes.c_void_p()
