@@ -104,7 +104,8 @@ def test_a_scalar_of_each_row_is_compared(tmp_path):
 
 
 def test_a_model_of_scalars_without_batches_is_served(tmp_path):
-    graph = made.model([made.node("Add", ["a", "b"], ["y"])], [("a", "FP32", ()), ("b", "FP32", ())], [("y", "FP32", ())])
+    numbers = [(name, "FP32", ()) for name in "aby"]
+    graph = made.model([made.node("Add", ["a", "b"], ["y"])], numbers[:2], numbers[2:])
     source, samples = save(tmp_path, "scalars.onnx", graph), {"a": np.float32(1), "b": np.float32(2)}
     found = converted(source, samples=samples, precisions=["fp32"], output=tmp_path / "out")
     assert [(each.status, each.max_absolute) for each in found.tries if each.status != "skipped"] == [("ok", 0)] * 2

@@ -10,6 +10,7 @@ from typing import Any
 
 from tisfast.errors import BadRequest
 
+
 def rename_outputs(graph: Any, names: Sequence[str]) -> None:
     """Give the outputs these names, in their order.  Values that have one of them already get another one.
 
