@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.variants import Variant
 from tisfast.bench.figures import PERCENTILES, server_parts, supported, throughput
 from tisfast.bench.results import Measurement
@@ -258,9 +257,7 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
     models = _shares_of(fields.pop("models"))
     all_rounds = tuple(Round(**{**each, "models": _shares_of(each["models"])}) for each in rounds)
-    made = Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
-    check_fields(made)
-    return made
+    return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
 
 
 def _shares_of(value: Mapping[str, Any]) -> dict[str, Share]:
