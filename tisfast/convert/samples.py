@@ -72,6 +72,11 @@ def _read(given: Any) -> dict[str, Array]:
             check_bytes(sum(each.file_size for each in file.zip.infolist()), f"--samples {path}: its arrays")
             found = {name: _array(name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if "Object arrays" in str(error):  # as numpy says it
+            raise BadRequest(
+                f"--samples {path} holds an array of Python's objects, which only a pickle can hold: write texts as an "
+                "array of str, array.astype(str), and numbers as an array of numbers"
+            ) from None
         raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
     if not found:
         raise BadRequest(f"--samples {path} holds no arrays: write them with numpy.savez(x=...)")
@@ -98,8 +103,8 @@ def drawn(signature: Signature) -> dict[str, Array]:
         dims = each.dims[1:] if signature.batches else each.dims
         if -1 in dims or each.datatype in ("BYTES", "BF16"):
             raise BadRequest(
-                f"input '{each.name}' is {each.datatype} {list(each.dims)}, and what to send is not known: give "
-                "--samples FILE.npz, with an array for each input"
+                f"input '{each.name}' is {each.datatype} {list(each.dims)}{_open(each, signature)}, and what to send "
+                "is not known: give --samples FILE.npz, with an array for each input"
             )
         shape = (DRAWN_ROWS, *dims) if signature.batches else dims
         dtype = dtype_of(each)
@@ -109,6 +114,17 @@ def drawn(signature: Signature) -> dict[str, Array]:
         else:
             found[each.name] = random.integers(0, 2, shape).astype(dtype)
     return found
+
+
+def _open(tensor: Tensor, signature: Signature) -> str:
+    """Why its first size is no batch, where it looks like one."""
+    if signature.batches or tensor.dims[:1] != (-1,) or -1 in tensor.dims[1:]:
+        return ""
+    for role, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        for each in tensors:
+            if each.dims[:1] != (-1,):
+                return f", whose first size is no batch, as {role} '{each.name}' is {list(each.dims)} and has none"
+    return ""
 
 
 def dtype_of(tensor: Tensor) -> np.dtype[Any]:
