@@ -95,6 +95,14 @@ def test_a_model_without_batches_and_one_of_texts_are_compared(tmp_path):
     assert not found.signature.batches
 
 
+@pytest.mark.parametrize("kind", [object, "S", "U"])
+def test_texts_of_all_types_are_the_same(tmp_path, kind):
+    graph = made.model([made.node("Identity", ["a"], ["b"])], [("a", "BYTES", ("n", 2))], [("b", "BYTES", ("n", 2))])
+    texts = np.array([["a", "b"], ["c", ""]], object).astype(kind)
+    found = converted(save(tmp_path, "texts.onnx", graph), samples={"a": texts}, targets=["onnx"], concurrency=(1,))
+    assert found.tries[0].status == "ok", found.tries[0].reason
+
+
 def test_a_scalar_of_each_row_is_compared(tmp_path):
     nodes = [made.node("ReduceSum", ["a", "axes"], ["b"], keepdims=0)]
     axes = made.constant("axes", np.array([1], np.int64))

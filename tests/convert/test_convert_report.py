@@ -129,3 +129,11 @@ def test_doubts_of_several_loads_are_one_sentence():
 
 def test_one_sample_is_one():
     assert "with the source: 1 sample, alone" in table(replace(ALL, rows=1))
+
+
+def test_the_page_has_what_decides_first_and_names_in_its_charts():
+    told = page(document(ALL))
+    heads = re.findall(r"<th>(.*?)</th>", told)
+    assert heads[:4] == ["format<br>", "result<br>", "requests/s<br>at 1", "within<br>at 1"]
+    assert re.search(r'text-anchor="end">onnx fp32</text>', told) and "its average latency" in told
+    assert "<td>clients ask it for &lt;input__0&gt; (X)</td>" in told and "<td>wrong: output" in told

@@ -13,6 +13,7 @@ import numpy as np
 from tisfast.convert.onnx_graphs import with_unique_names
 from tisfast.convert.onnx_weights import files_beside
 from tisfast.convert.references import Array, answer, given_samples
+from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
@@ -45,8 +46,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         _check_ranks(signature.inputs, sample, "input")
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
-        texts = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in feeds.items()}
-        found = dict(zip(names, session.run(names, texts), strict=True))
+        found = dict(zip(names, session.run(names, {name: texts(each) for name, each in feeds.items()}), strict=True))
         _check_ranks(signature.outputs, found, "output")
         return found
 

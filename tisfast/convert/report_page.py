@@ -78,9 +78,9 @@ def _point(each: Mapping[str, Any], level: Mapping[str, Any]) -> tuple[float, fl
 def _table(document: Mapping[str, Any]) -> str:
     tries = document["tries"]
     loads = list(dict.fromkeys(level["concurrency"] for each in tries for level in each["measured"]))
-    heads = ["format", "result"]
-    heads += [f"{what} at {load}" for load in loads for what in ("requests/s", "within", "p50 ms", "p99 ms")]
-    heads += ["max abs diff", "max rel diff", "size", "made in s", "loaded in s"]
+    heads = [("format", ""), ("result", "")]
+    heads += [(what, f"at {load}") for load in loads for what in ("requests/s", "within", "p50 ms", "p99 ms")]
+    heads += [("max abs", "diff"), ("max rel", "diff"), ("size", ""), ("made in s,", "loaded in s")]
     rows = []
     for each in tries:
         levels = {level["concurrency"]: level for level in each["measured"]}
@@ -90,21 +90,26 @@ def _table(document: Mapping[str, Any]) -> str:
             figures = [f"{level[key]:.4g}" for key in ("throughput", "p50_ms", "p99_ms")] if level else [""] * 3
             cells += [figures[0], percent(level["within"]) if level else "", *figures[1:]]
         cells += [_number(each["max_absolute"]), _number(each["max_relative"]), size(each["nbytes"])]
-        cells += [f"{each[key]:.1f}" if each[key] else "" for key in ("convert_seconds", "load_seconds")]
+        times = [f"{each[key]:.1f}" for key in ("convert_seconds", "load_seconds") if each[key]]
+        cells.append(", ".join(times))
         mark = " *" if each["name"] == document["best"] else ""
         status = each["status"]
         result = f'<td class="{KINDS[status]}">{status}</td>'
         first = f"<td>{escape(each['name'] + mark)}</td>{result}"
         rows.append(f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    return f'<section><h2>Formats</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div></section>'
+    head = "".join(f"<th>{escape(above)}<br>{escape(below)}</th>" for above, below in heads)
+    shown = f'<table style="font-size:13px"><tr>{head}</tr>{"".join(rows)}</table>'
+    return f'<section><h2>Formats</h2><div class="scroll">{shown}</div></section>'
 
 
 def _reasons(tries: Sequence[Mapping[str, Any]]) -> str:
-    said = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
+    told = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
+    said = [(name, text if status == "ok" else f"{status}: {text}") for name, status, text in told if text]
     loads = ((f"{each['name']} at {level['concurrency']}", level) for each in tries for level in each["measured"])
-    said += [(names, "not stable", reason) for names, reason in unstable(loads)]
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in said if row[2])
+    said += [("not stable", f"{names}: {reason}") for names, reason in unstable(loads)]
+    rows = "".join(
+        f'<tr><td style="white-space:nowrap">{escape(name)}</td><td>{escape(text)}</td></tr>' for name, text in said
+    )
     if not rows:
         return ""
     return f'<section><h2>What is to be known</h2><table class="text">{rows}</table></section>'

@@ -86,13 +86,23 @@ def _read(given: Any) -> dict[str, Array]:
 def _array(name: str, array: Array) -> Array:
     if not isinstance(array, np.ndarray):  # another file in the archive
         raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
-    if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _texts(array)):
+    if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _are_texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
     return array
 
 
-def _texts(array: Array) -> bool:
+def _are_texts(array: Array) -> bool:
     return all(isinstance(each, str | bytes) for each in array.ravel().tolist())
+
+
+def texts(array: Array) -> Array:
+    """Texts as Python's own: frameworks take bytes for other texts, or for how Python shows them."""
+    if array.dtype.kind not in "SUO":
+        return array
+    strings = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    found = np.empty(len(strings), object)
+    found[:] = strings
+    return found.reshape(array.shape)
 
 
 def drawn(signature: Signature) -> dict[str, Array]:

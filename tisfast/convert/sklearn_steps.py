@@ -19,6 +19,7 @@ from tisfast.client.arrays import datatype_of
 from tisfast.convert.onnx_graphs import rename_outputs
 from tisfast.convert.onnx_steps import signature_of, write_fp16
 from tisfast.convert.references import Array, answer, given_samples
+from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.convert.steps import shortened
 from tisfast.errors import BadRequest
@@ -206,7 +207,7 @@ def _columns(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
 
 def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     """What the estimator is asked with: a frame where it was fitted on one, as the backend does."""
-    arrays = [_texts(each) for each in feeds.values()]
+    arrays = [texts(each) for each in feeds.values()]
     named = getattr(estimator, "feature_names_in_", None)
     if len(arrays) == 1 and (named is None or importlib.util.find_spec("pandas") is None):
         return arrays[0]
@@ -217,16 +218,6 @@ def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     if len(arrays) == 1:
         return pandas.DataFrame(arrays[0], columns=list(named))
     return pandas.DataFrame({name: each.reshape(-1) for name, each in zip(named, arrays, strict=True)})
-
-
-def _texts(array: Array) -> Array:
-    """Texts as Python's own, in which encoders look for them."""
-    if array.dtype.kind not in "SUO":
-        return array
-    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found.reshape(array.shape)
 
 
 def _signature(samples: list[dict[str, Array]], run: Any) -> Signature:
