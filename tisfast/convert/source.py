@@ -26,8 +26,8 @@ TAKEN: Final = (
 
 
 class Source(NamedTuple):
-    """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute, the empty one of what
-    is no file; name: for a model; file: what its backend calls such a file; module: an object of PyTorch, None of
+    """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute, empty of what is no
+    file; name: for a model; file: what its backend calls such a file; module: an object of PyTorch, None of
     anything else."""
 
     kind: str
