@@ -151,7 +151,7 @@ def _foreign(model: Path) -> str:
         found = _fingerprints(model)
     except (OSError, ValueError, KeyError, TypeError):
         return "tisfast convert has not written it"
-    for file in sorted({*written, *found}):
+    for file in sorted({*written, *found}, key=lambda each: (each not in written, each)):
         if written.get(file) != found.get(file):
             change = "removed" if file not in found else "added" if file not in written else "changed"
             return f"{file} was {change} since tisfast convert wrote it"
