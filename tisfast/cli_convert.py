@@ -15,6 +15,7 @@ from tisfast import limits
 from tisfast.cli_arguments import Parser
 from tisfast.convert.conversion import Interrupted, convert
 from tisfast.convert.formats import FORMATS, PRECISIONS
+from tisfast.convert.held_signals import SIGNALS
 from tisfast.convert.options import Options
 from tisfast.convert.report import table
 from tisfast.errors import ConfigError
@@ -23,7 +24,6 @@ NOTHING_FITS: Final = 3
 """All formats were tried, and none is right and within the constraint."""
 SIGNALLED: Final = 128
 """And the number of the signal that ended it."""
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIBES: Final = """Make a model in all formats that this machine can serve, hold each against the source over
 sample inputs, measure each, and write the best as a model folder.  `tisfast docs convert` tells the rest.
 
@@ -57,9 +57,11 @@ def main(arguments: Sequence[str]) -> int:
                 told=_tell,
             )
     except KeyboardInterrupt as error:
-        if isinstance(error, Interrupted) and error.found is not None:
-            print(table(error.found), end="", flush=True)
-        print("tisfast: interrupted: no model was written", file=sys.stderr)
+        done = error.found if isinstance(error, Interrupted) else None
+        if done is not None:
+            print(table(done), end="", flush=True)
+        model = "no model" if done is None or done.model is None else f"the model {done.model}"
+        print(f"tisfast: interrupted: {model} was written", file=sys.stderr)
         return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
     print(table(found), end="", flush=True)
     return 0 if found.best is not None else NOTHING_FITS

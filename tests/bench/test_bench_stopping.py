@@ -107,6 +107,16 @@ def test_without_one_answer_it_still_ends_and_says_so():
     assert "0 requests are too few" in why_unstable(rule, verdict, empty, [])
 
 
+def test_where_no_number_of_requests_is_known_that_would_do_it_says_so():
+    total, pieces = pieces_of(np.full((1, 1), 3e9))
+    rule = Rule(None, 3.0, 0.1, 0.5)
+
+    verdict = Stopping(rule).look(3.0, total, pieces)
+
+    assert math.isinf(verdict.interval.half_width) and not verdict.stable
+    assert "too few answers (1) to know the mean latency at all;" in why_unstable(rule, verdict, total, pieces)
+
+
 def test_the_mean_is_wanted_where_no_quantile_is():
     total, pieces = pieces_of(np.random.default_rng(3).exponential(1e6, (50, 100)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -119,6 +120,23 @@ def test_who_is_told_nothing_ends_as_ever(tmp_path):
         process.send_signal(signal.SIGHUP)
         said = process.stdout.read().decode()
     assert process.returncode == 0 and "Written" in said
+
+
+class Interrupting(io.StringIO):
+    """A stderr that sends Ctrl-C when the reports are about to be written."""
+
+    def write(self, text):
+        if "writing" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+def test_ctrl_c_while_reports_are_written_says_that_the_model_is_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Interrupting())
+    assert command(network(tmp_path), "-o", tmp_path / "out", *SHORT, "--precision", "fp32") == 130
+    assert f"tisfast: interrupted: the model {tmp_path / 'out' / 'net'} was written" in sys.stderr.getvalue()
+    assert f"Written: {tmp_path / 'out' / 'net'};" in capsys.readouterr().out
+    assert sorted(os.listdir(tmp_path / "out")) == ["net", "report.html", "report.json"]
 
 
 def test_from_python_an_interruption_has_what_was_measured(tmp_path):

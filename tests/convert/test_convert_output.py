@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from tests.convert.made_models import converted, network, too_large_for_fp16  # noqa: E402
+from tisfast.convert import Interrupted  # noqa: E402
+from tisfast.convert.output import write_model_folder  # noqa: E402
 from tisfast.errors import BadRequest  # noqa: E402
 
 X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
@@ -67,6 +70,11 @@ def a_file(out):
     (out / NET).write_text("mine")
 
 
+def noted(out):
+    (out / NET / "__pycache__").mkdir()
+    (out / NET / "__pycache__" / "notes.txt").write_text("mine")
+
+
 def edit(file, text):
     return lambda out: (out / file).write_text(text)
 
@@ -80,6 +88,9 @@ def edit(file, text):
         (edit("net/1/labels.txt", "a"), "1/labels.txt was added since"),
         (lambda out: (out / GRAPH).unlink(), "1/model.onnx was removed since"),
         (lambda out: (out / NET / "2").symlink_to("1"), "2 was added since"),
+        (lambda out: (out / NET / "2").mkdir(), "2 was added since"),
+        (noted, "__pycache__/notes.txt was added since"),
+        (lambda out: os.mkfifo(out / NET / "pipe"), "pipe was added since"),
         (edit("net/.tisfast-convert.json", "[]"), "tisfast convert has not written it"),
         (edit("net/.tisfast-convert.json", '{"schema": "other", "files": {}}'), "tisfast convert has not written it"),
         (linked, "it is no folder that tisfast convert has written"),
@@ -95,6 +106,107 @@ def test_what_a_person_has_made_or_changed_is_refused(written, change, said):
     with pytest.raises(BadRequest, match=f"has 'net' already, and {said}.*move or remove it, or give another --name"):
         converted(source, **SHORT, output=out)
     assert state(out) == before
+
+
+def report_of_a_person(out):
+    (out / "report.json").write_text('{"my": "test results"}')
+
+
+def page_of_a_person(out):
+    (out / "report.json").unlink()
+
+
+def linked_report(out):
+    (out / "report.json").rename(out / "elsewhere")
+    (out / "report.json").symlink_to("elsewhere")
+
+
+def linked_page(out):
+    (out / "report.html").rename(out / "elsewhere")
+    (out / "report.html").symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (report_of_a_person, "report.json already, which tisfast convert has not written: it"),
+        (
+            page_of_a_person,
+            "report.html already, which .*, as no report.json of its own lies beside it:",
+        ),
+        (linked_report, "report.json already, which tisfast convert has not written: it"),
+        (linked_page, "report.html already, which tisfast convert has not written: it"),
+    ],
+)
+def test_reports_of_a_person_are_refused_at_the_start(written, change, said):
+    source, out = written
+    change(out)
+    before, seen = state(out), []
+    with pytest.raises(BadRequest, match=f"has {said}.* is not replaced; move or remove it, or give another -o"):
+        converted(source, **SHORT, output=out, told=seen.append)
+    assert state(out) == before and seen == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_report_that_a_person_puts_there_meanwhile_stays(tmp_path, precision):
+    """Where a model is written, and where none is right."""
+
+    def told(text):
+        if text.startswith("onnx"):
+            (tmp_path / "out" / "report.html").write_text("mine")
+
+    with pytest.raises(BadRequest, match="has report.html already, which tisfast convert has not written"):
+        converted(
+            too_large_for_fp16(tmp_path), **{**SHORT, "precisions": [precision]}, output=tmp_path / "out", told=told
+        )
+    assert os.listdir(tmp_path / "out") == ["report.html"] and (tmp_path / "out" / "report.html").read_text() == "mine"
+
+
+def test_a_source_in_what_would_be_replaced_is_refused(written):
+    _, out = written
+    before = state(out)
+    (out.parent / "link").symlink_to(out)
+    for source in (out / GRAPH, out.parent / "link" / GRAPH):
+        with pytest.raises(BadRequest, match="would replace 'net' there, in which the source .* lies: give another"):
+            converted(source, **SHORT, output=out, name=NET)
+    assert state(out) == before
+    assert converted(out / GRAPH, **SHORT, output=out, name="other").model == out / "other"
+
+
+def test_a_model_is_not_called_as_the_report(tmp_path):
+    for name in ("report.json", "report.html"):
+        with pytest.raises(BadRequest, match=f"the model would be called '{name}', which is the report's name"):
+            converted(network(tmp_path), **SHORT, output=tmp_path / "out", name=name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_many_files_is_replaced_as_others(tmp_path, monkeypatch):
+    (tmp_path / "made" / "1").mkdir(parents=True)
+    for at in range(13_000):
+        (tmp_path / "made" / "1" / f"weights{at:05}").touch()
+    for _ in range(2):
+        write_model_folder(tmp_path / "made", tmp_path / "out" / NET)
+    monkeypatch.setattr("tisfast.convert.output.MARK_BYTES_MAX", 1 << 20)
+    with pytest.raises(BadRequest, match="the model has 13000 files, and .* would have .* bytes, more than 1048576"):
+        write_model_folder(tmp_path / "made", tmp_path / "out" / "other")
+    assert os.listdir(tmp_path / "out") == [NET]
+
+
+def test_ctrl_c_while_reports_are_written_is_heard_behind_them(tmp_path):
+    """What is told is what was written."""
+
+    def told(text):
+        if text.startswith("writing"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(Interrupted) as caught:
+            converted(network(tmp_path), **SHORT, output=tmp_path / "out", told=told)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert caught.value.found.model == tmp_path / "out" / NET and caught.value.found.best.name == "onnx fp32"
+    assert sorted(os.listdir(tmp_path / "out")) == ["net", "report.html", "report.json"]
 
 
 def test_what_a_person_puts_there_meanwhile_stays(tmp_path):

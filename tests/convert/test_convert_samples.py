@@ -42,6 +42,7 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         ({}, "the samples have no arrays"),
         ([], "the samples have no arrays"),
         ([{"x": ROWS}, {"z": ROWS}], "samples 2 have the arrays z, and the first ones have x"),
+        ({"x": [[1, 2], [3]]}, "'x' of the samples cannot be made an array of numpy: .*inhomogeneous"),
     ]
     for given, said in cases:
         with pytest.raises(BadRequest, match=said):
@@ -49,6 +50,57 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "CONVERT_SAMPLES_BYTES_MAX", 39)
     with pytest.raises(BadRequest, match="the samples have 40 bytes, and tisfast convert takes 39"):
         read_samples({"x": ROWS})
+
+
+def damaged(path):
+    np.savez_compressed(path, x=np.random.default_rng(0).random(1000))
+    content = bytearray(path.read_bytes())
+    content[200:260] = b"\xff" * 60
+    path.write_bytes(content)
+
+
+def encrypted(path):
+    np.savez(path, x=ROWS)
+    content = bytearray(path.read_bytes())
+    content[6] |= 1
+    content[content.find(b"PK\1\2") + 8] |= 1
+    path.write_bytes(content)
+
+
+def compressed_unknown(path):
+    np.savez(path, x=ROWS)
+    content = bytearray(path.read_bytes())
+    content[8] = content[content.find(b"PK\1\2") + 10] = 97
+    path.write_bytes(content)
+
+
+def larger_by_its_header(path):
+    with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+        file.write(b"abc")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (damaged, "cannot be read as arrays of numpy.savez: Error -3 while decompressing"),
+        (encrypted, "cannot be read as arrays of numpy.savez: File .*x.npy.* is encrypted"),
+        (compressed_unknown, "cannot be read as arrays of numpy.savez: That compression method is not supported"),
+        (
+            larger_by_its_header,
+            r"'x.npy' is \[1000000000000\] of float64 by its header, 8000000000000 bytes, and has",
+        ),
+    ],
+)
+def test_archives_that_are_no_good_are_named(tmp_path, make, said):
+    make(tmp_path / "bad.npz")
+    with pytest.raises(BadRequest, match=f"--samples .*bad.npz.*{said}"):
+        read_samples(tmp_path / "bad.npz")
+
+
+def test_names_may_come_in_any_order():
+    first, second = read_samples([{"a": ROWS[:1], "b": ROWS[:2]}, {"b": ROWS[:3], "a": ROWS[:4]}])
+    assert list(first) == list(second) == ["a", "b"] and len(second["a"]) == 4
 
 
 def test_samples_that_do_not_fit_name_the_inputs():
@@ -122,6 +174,17 @@ def test_inputs_are_drawn_where_shapes_are_known():
         BadRequest, match=r"input 'x' is BYTES \[-1, 1\], and what to send is not known: give --samples"
     ):
         drawn(texts)
+
+
+def test_a_long_text_makes_no_other_text_longer(monkeypatch):
+    model = Signature((Tensor("x", "BYTES", (-1, 1)),), (Tensor("y", "FP32", (-1, 1)),), True)
+    given = [{"x": np.array([[text]])} for text in ("a" * 500_000, *"b" * 200)]
+    feeds = [each.feeds["x"] for each in cases_of(fitted(given, model), model, 8)]
+    assert sum(each.nbytes for each in feeds) < 10_000
+    assert [feeds[0].item(), feeds[1].item()] == ["a" * 500_000, "b"]
+    monkeypatch.setattr(limits, "CONVERT_SAMPLES_BYTES_MAX", 1_000_000)
+    with pytest.raises(BadRequest, match="the requests of these samples, with batches of 8, have 45"):
+        cases_of(fitted(given, model), model, 8)
 
 
 def test_requests_go_to_another_process_and_back(tmp_path):

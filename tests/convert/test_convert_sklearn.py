@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -80,6 +81,28 @@ COLUMNS = {
     "visits": (X[:, 2] * 5).astype(np.int64),
     "member": X[:, 3] > 0,
 }
+
+
+SLUGGISH = """
+import threading
+class Sluggish:
+    n_features_in_ = 5
+    def predict(self, table):
+        threading.Event().wait(0.35)
+        return table[:, :1] * 2
+"""
+
+
+def test_one_that_is_slower_than_a_load_is_measured_and_chosen(tmp_path, monkeypatch):
+    """And a folder that is called as a module goes along with nothing."""
+    (tmp_path / "sluggish.py").write_text(SLUGGISH)
+    (tmp_path / "folder.py").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    joblib.dump(importlib.import_module("sluggish").Sluggish(), tmp_path / "slow.joblib")
+    options = {**SHORT, "samples": {"X": X[:1]}, "targets": ["sklearn"], "max_batch_size": 1}
+    (only,) = converted(tmp_path / "slow.joblib", **options, allow_pickled=True).tries
+    assert (only.status, only.reason) == ("ok", "")
+    assert [level.requests > 0 for level in only.measured] == [True]
 
 
 def test_columns_of_several_kinds_have_an_input_each(tmp_path):

@@ -108,7 +108,15 @@ def why_unstable(
             f"{name} is known only within {within}: in {share:.0f} % of the time the latency was above "
             f"{BURST_FACTOR:g} times its median; look for what else runs there, or raise --measurement-interval"
         )
-    more = math.ceil((verdict.interval.half_width * 100 / rule.percent) ** 2) if rule.percent > 0 else 0
+    return _too_wide(rule, verdict.interval, response.count)
+
+
+def _too_wide(rule: Rule, interval: Interval, count: int) -> str:
+    """One sentence of an interval that nothing but its requests explains."""
+    name, within = _name(rule), _width(interval)
+    if math.isinf(interval.half_width):  # no number of requests is known that would do
+        return f"too few answers ({count}) to know {name} at all; raise --measurement-interval or --max-trials"
+    more = math.ceil((interval.half_width * 100 / rule.percent) ** 2) if rule.percent > 0 else 0
     advice = f"about {more} times the requests would do" if 1 < more < 1000 else "it varies too much"
     return (
         f"{name} is known only within {within}, and {rule.percent:g} % are wanted: {advice}; raise "

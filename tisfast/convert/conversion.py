@@ -15,9 +15,10 @@ from typing import Any, Final
 from tisfast.bench.client_side import machine
 from tisfast.convert.compare import scale_of, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.held_signals import held_signals
 from tisfast.convert.options import Options, check_name, checked
+from tisfast.convert.output import REPORT, check_source, why, write_model_folder, write_reports
 from tisfast.convert.output import output as output_folder
-from tisfast.convert.output import why, write_model_folder, write_reports
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import document
 from tisfast.convert.results import Conversion, Try, choose, failure
@@ -37,7 +38,10 @@ REFERENCE: Final = "reference"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended a conversion.  found: what was measured until then, None where nothing was."""
+    """A signal has ended a conversion.
+
+    found: what was measured until then, None where nothing was.  It has the model where that was written already.
+    """
 
     def __init__(self, found: Conversion | None, *arguments: object) -> None:
         super().__init__(*arguments)
@@ -73,22 +77,28 @@ def convert(
     found = read_source(source, allow_pickled=asked.allow_pickled)
     if asked.name is not None:
         found = found._replace(name=asked.name)
+    if output is not None and found.path != Path():
+        check_source(Path(output), found.name, found.path)
     routes = routes_of(found.kind, asked.targets or (), asked.precisions)
     arrays = read_samples(samples)
     if lacking := missing(REFERENCES[found.kind][1]):
         raise Unavailable(f"the source {lacking}")
-    with ExitStack() as held:
-        folder = None if output is None else held.enter_context(output_folder(Path(output), found.name))
-        scratch = PrivateDirectory()
-        held.callback(scratch.remove)
-        try:
-            run = _Run(found, asked, scratch.path, arrays)
-            return run.all(routes, folder)
-        except OSError as error:
-            raise Unavailable(
-                f"the temporary folder {scratch.path.parent} could not be written to ({error.strerror or error}): the "
-                "formats need room there; set TMPDIR to a folder that has it"
-            ) from None
+    run = None
+    try:
+        with ExitStack() as held:
+            folder = None if output is None else held.enter_context(output_folder(Path(output), found.name))
+            scratch = PrivateDirectory()
+            held.callback(scratch.remove)
+            try:
+                run = _Run(found, asked, scratch.path, arrays)
+                return run.all(routes, folder)
+            except OSError as error:
+                raise Unavailable(
+                    f"the temporary folder {scratch.path.parent} could not be written to ({error.strerror or error}): "
+                    "the formats need room there; set TMPDIR to a folder that has it"
+                ) from None
+    except KeyboardInterrupt as error:  # also while the temporary folder is removed
+        raise Interrupted(None if run is None else run.until_now(len(routes)), *error.args) from None
 
 
 def _pickled(module: Any, path: Path) -> str:
@@ -112,18 +122,22 @@ class _Run:
         self._pickle = "" if source.module is None else _pickled(source.module, scratch / "module.pkl")
         self._tries: list[Try] = []
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
+        self._written: Conversion | None = None
 
     def all(self, routes: Sequence[Route], folder: Path | None) -> Conversion:
         """Every route, one after the other: they would take each other's cores.  folder: gets the best, None: none."""
-        try:
-            self._reference()
-            for each in routes:
-                self._tries.append(self._try(each))
-            result = self._conversion(*choose(tuple(self._tries), self._constraint))
-            return result if folder is None else self._write(result, folder)
-        except KeyboardInterrupt as error:
-            why = f"it was interrupted, and {len(self._tries)} of {len(routes)} were tried"
-            raise Interrupted(self._conversion(None, why) if self._tries else None, *error.args) from None
+        self._reference()
+        for each in routes:
+            self._tries.append(self._try(each))
+        result = self._conversion(*choose(tuple(self._tries), self._constraint))
+        return result if folder is None else self._write(result, folder)
+
+    def until_now(self, routes: int) -> Conversion | None:
+        """What an interruption leaves.  routes: how many there were to try."""
+        if self._written is not None:
+            return self._written
+        why = f"it was interrupted, and {len(self._tries)} of {routes} were tried"
+        return self._conversion(None, why) if self._tries else None
 
     def _conversion(self, best: Try | None, why: str) -> Conversion:
         source, told = self._source, self._told
@@ -251,12 +265,19 @@ class _Run:
         """The model and its report.  Raises BadRequest where the folder is not ours any more, Unavailable."""
         model = folder / result.name
         try:
-            if result.best is not None:
-                write_model_folder(self._models[result.best.format, result.best.precision], model)
-                result = replace(result, model=model)
-            elif model.exists():
-                result = replace(result, notes=(*result.notes, f"{model} is of an earlier conversion, and stays"))
-            write_reports(document(result), folder)
+            with ExitStack() as last:
+                if result.best is not None:
+                    made = self._models[result.best.format, result.best.precision]
+                    write_model_folder(made, model, lambda: last.enter_context(held_signals()))
+                    result = replace(result, model=model)
+                else:
+                    last.enter_context(held_signals())
+                    if model.exists():
+                        earlier = f"{model} is of an earlier conversion, and stays"
+                        result = replace(result, notes=(*result.notes, earlier))
+                self._written = result
+                self._asked.told(f"writing {folder / REPORT}")
+                write_reports(document(result), folder)
         except OSError as error:
             raise Unavailable(f"-o {folder} could not be written ({why(error)}): it needs room for the model") from None
         return result

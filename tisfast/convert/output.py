@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -24,16 +24,19 @@ PAGE: Final = "report.html"
 MARK: Final = ".tisfast-convert.json"
 """In a model's folder: the fingerprints of its files when it was written."""
 FILES: Final = "files"
-MARK_BYTES_MAX: Final = 1 << 20
-"""Of a mark that is read."""
+COMPILED: Final = ".pyc"
+MARK_BYTES_MAX: Final = 64 << 20
+"""Of a mark or a report, when it is written as when it is read: some 500,000 files."""
 
 
 @contextmanager
 def output(folder: Path, name: str) -> Iterator[Path]:
     """The folder, made if need be; the folders that were made go again where nothing is written.
 
-    Raises BadRequest where it may not be written to, or has a model that is not ours.
+    Raises BadRequest where it may not be written to, or has a model or a report that is not ours.
     """
+    if name in (REPORT, PAGE):
+        raise BadRequest(f"the model would be called '{name}', which is the report's name in -o: give another --name")
     absent = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         try:
@@ -54,8 +57,19 @@ def output(folder: Path, name: str) -> Iterator[Path]:
                 each.rmdir()
 
 
+def check_source(folder: Path, name: str, source: Path) -> None:
+    """Raises BadRequest where the source lies in what would be replaced."""
+    model = Path(os.path.realpath(folder / name))
+    if Path(os.path.realpath(source)).is_relative_to(model):
+        raise BadRequest(
+            f"-o {folder} would replace '{name}' there, in which the source {source} lies: give another --name or "
+            "another -o"
+        )
+
+
 def check_ours(folder: Path, name: str) -> None:
-    """Raises BadRequest where there is something of that name which a person has made, or changed since."""
+    """Raises BadRequest where there is something of these names which a person has made, or changed since."""
+    check_reports(folder)
     model = folder / name
     if os.path.lexists(model) and (found := _foreign(model)):
         raise BadRequest(
@@ -64,12 +78,49 @@ def check_ours(folder: Path, name: str) -> None:
         )
 
 
-def write_model_folder(made: Path, target: Path) -> None:
-    """Put `made` in the place of `target`, marked.  Raises BadRequest where that is not ours, OSError."""
+def check_reports(folder: Path) -> None:
+    """Raises BadRequest where a file that has a report's name is no report of a conversion."""
+    report, html = folder / REPORT, folder / PAGE
+    ours = _is_file(report) and _is_report(report)
+    for path, replaced in ((report, ours), (html, ours and _is_file(html))):
+        if os.path.lexists(path) and not replaced:
+            alone = f", as no {REPORT} of its own lies beside it" if path is html and _is_file(html) else ""
+            raise BadRequest(
+                f"-o {folder} has {path.name} already, which tisfast convert has not written{alone}: it is not "
+                "replaced; move or remove it, or give another -o"
+            )
+
+
+def _is_file(path: Path) -> bool:
+    """Itself, and no link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return bool(json.loads(file.read(MARK_BYTES_MAX))["schema"] == SCHEMA)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def write_model_folder(made: Path, target: Path, before_it_is_there: Callable[[], object] = lambda: None) -> None:
+    """Put `made` in the place of `target`, marked.  Raises BadRequest where that is not ours, OSError.
+
+    before_it_is_there: is called when all is copied.
+    """
     with written_folder(target) as beside:
         shutil.copytree(made, beside, dirs_exist_ok=True)
-        (beside / MARK).write_text(json.dumps({"schema": SCHEMA, FILES: _fingerprints(beside)}, indent=1) + "\n")
+        files = _fingerprints(beside)
+        mark = json.dumps({"schema": SCHEMA, FILES: files}, indent=1) + "\n"
+        if len(mark) > MARK_BYTES_MAX:  # it could not be read again
+            raise BadRequest(
+                f"the model has {len(files)} files, and {MARK} with their fingerprints would have {len(mark)} bytes, "
+                f"more than {MARK_BYTES_MAX}: make it of fewer files"
+            )
+        (beside / MARK).write_text(mark)
         check_ours(target.parent, target.name)  # as late as can be: people work there while formats are tried
+        before_it_is_there()
 
 
 def why(error: OSError) -> str:
@@ -81,7 +132,8 @@ def why(error: OSError) -> str:
 
 
 def write_reports(told: dict[str, Any], folder: Path) -> None:
-    """Raises Unavailable."""
+    """Raises BadRequest where there are others, Unavailable."""
+    check_reports(folder)
     write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")
     write_text(folder / PAGE, page(told))
 
@@ -99,7 +151,7 @@ def _foreign(model: Path) -> str:
         found = _fingerprints(model)
     except (OSError, ValueError, KeyError, TypeError):
         return "tisfast convert has not written it"
-    for file in sorted({*written, *found}):
+    for file in sorted({*written, *found}, key=lambda each: (each not in written, each)):
         if written.get(file) != found.get(file):
             change = "removed" if file not in found else "added" if file not in written else "changed"
             return f"{file} was {change} since tisfast convert wrote it"
@@ -107,13 +159,18 @@ def _foreign(model: Path) -> str:
 
 
 def _fingerprints(model: Path) -> dict[str, str]:
-    """Of its files, by their paths; without what Python makes beside code."""
+    """Of its files, empty folders and whatever else it has, by their paths; without what Python makes beside code."""
     found = {}
     for path in sorted(model.rglob("*")):
         inside = path.relative_to(model)
         if path.is_symlink():
             found[str(inside)] = f"a link to {os.readlink(path)}"
-        elif path.is_file() and str(inside) != MARK and BYTECODE not in inside.parts:
+        elif path.is_dir():
+            if path.name != BYTECODE and not any(path.iterdir()):
+                found[str(inside)] = "an empty folder"
+        elif not path.is_file():
+            found[str(inside)] = "a pipe, a socket or a device"
+        elif str(inside) != MARK and not (path.parent.name == BYTECODE and path.suffix == COMPILED):
             with path.open("rb") as file:
                 found[str(inside)] = _sha256(file)
     return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast.convert.sample_bounds import check_bytes, check_cases, check_files
+from tisfast.convert.sample_bounds import bytes_of, check_bytes, check_cases, check_files, check_headers
 from tisfast.convert.signature import Signature, Tensor
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, TisError
 
 Array = NDArray[Any]
 Samples = Sequence[Mapping[str, Array]]
@@ -47,18 +46,18 @@ def read_samples(given: Any) -> list[dict[str, Array]]:
         raise BadRequest("the samples have no arrays: give one for each input, or leave samples out for random numbers")
     names = list(found[0])
     for at, each in enumerate(found):
-        if list(each) != names:
+        if set(each) != set(names):
             raise BadRequest(
                 f"samples {at + 1} have the arrays {', '.join(each)}, and the first ones have {', '.join(names)}: all "
-                "of them need the same names, in the same order"
+                "of them need the same names"
             )
-    check_bytes(sum(array.nbytes for each in found for array in each.values()), "the samples")
-    return found
+    check_bytes(sum(bytes_of(array) for each in found for array in each.values()), "the samples")
+    return [{name: each[name] for name in names} for each in found]
 
 
 def _read(given: Any) -> dict[str, Array]:
     if isinstance(given, Mapping):
-        return {str(name): _array(str(name), np.asarray(value)) for name, value in given.items()}
+        return {str(name): _array(str(name), _as_array(str(name), value)) for name, value in given.items()}
     if not isinstance(given, str | os.PathLike):
         raise BadRequest(f"samples are files or dictionaries of arrays, not {type(given).__name__}")
     path = Path(given)
@@ -70,17 +69,31 @@ def _read(given: Any) -> dict[str, Array]:
             raise BadRequest(f"--samples {path} holds one array without a name: write it with numpy.savez(x=...)")
         with file:
             check_bytes(sum(each.file_size for each in file.zip.infolist()), f"--samples {path}: its arrays")
+            check_headers(file.zip, f"--samples {path}")
             found = {name: _array(name, file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except TisError:
+        raise
+    except Exception as error:  # what damages or encrypts an archive has errors of zipfile, zlib, numpy and others
         if "Object arrays" in str(error):  # as numpy says it
             raise BadRequest(
                 f"--samples {path} holds an array of Python's objects, which only a pickle can hold: write texts as an "
                 "array of str, array.astype(str), and numbers as an array of numbers"
             ) from None
-        raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
+        raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {_said(error)}") from None
     if not found:
         raise BadRequest(f"--samples {path} holds no arrays: write them with numpy.savez(x=...)")
     return found
+
+
+def _as_array(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except Exception as error:  # of numpy, and of whatever the object is
+        raise BadRequest(f"'{name}' of the samples cannot be made an array of numpy: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _array(name: str, array: Array) -> Array:
@@ -166,7 +179,7 @@ def _fitted(array: Array, tensor: Tensor, told: str) -> Array:
     if tensor.datatype == "BYTES":
         if array.dtype.kind not in "SUO":
             raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
-        return array
+        return array.astype(object)  # numpy's own texts are all as wide as the longest of those that are put together
     dtype = dtype_of(tensor)
     whole = array.dtype.kind in "iu" and dtype.kind in "iu"
     if not whole and not np.can_cast(array.dtype, dtype, "same_kind"):

@@ -85,7 +85,8 @@ def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     source = Path(request["source"])
     shutil.copyfile(source, request["target"])
     for each in source.parent.glob(MODULES) if request["allow_pickled"] else ():
-        shutil.copyfile(each, Path(request["target"]).parent / each.name)
+        if each.is_file():
+            shutil.copyfile(each, Path(request["target"]).parent / each.name)
     unknown = _unknown_types(source) if _is_skops(source) else []
     parameters = {"trusted_types": {"string_value": ",".join(unknown)}} if unknown else {}
     return {"signature": request["signature"], "inputs": {}, "outputs": {}, "parameters": parameters}

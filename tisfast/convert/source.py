@@ -26,8 +26,9 @@ TAKEN: Final = (
 
 
 class Source(NamedTuple):
-    """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute; name: for a model;
-    file: what its backend calls such a file; module: an object of PyTorch, None of anything else."""
+    """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute, empty of what is no
+    file; name: for a model; file: what its backend calls such a file; module: an object of PyTorch, None of
+    anything else."""
 
     kind: str
     text: str
@@ -84,6 +85,8 @@ def _factory(text: str) -> Source:
     place, colon, name = text.rpartition(":")
     if not colon or not name.isidentifier() or os.sep in name:
         raise BadRequest(f"{text}: there is no such file")
-    if place.endswith(".py") and not Path(place).is_file():
+    if not place.endswith(".py"):
+        return Source("module", text, Path(), name)
+    if not Path(place).is_file():
         raise BadRequest(f"{text}: there is no file {place}")
-    return Source("module", text, Path(), name)
+    return Source("module", text, Path(os.path.abspath(place)), name)

@@ -180,6 +180,8 @@ def measured(
             )
             asked = Asked(parse_url(url), name, "", "concurrency", (concurrency, concurrency, 1), settings)
             (level,) = Session(asked, client, look_up(client, asked), steps).run().levels
+            if seconds == loads.seconds and not level.response.count and not level.errors.count:
+                continue  # slower than the load
             figures = _figures(concurrency, level)
             if math.isfinite(figures.within) or figures.errors:
                 break
