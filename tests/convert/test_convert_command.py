@@ -140,6 +140,7 @@ class CtrlC:
         if name == "tisfast.cli_convert":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, CtrlC())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 sys.exit(cli.main(["convert", "a.onnx", "-o", "b"]))
 """
 

@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
     for given, options, said in [
         (tmp_path / "nix.onnx", {}, "nix.onnx: there is no such file"),
         (tmp_path, {}, "a folder without a model"),
-        (tmp_path / "file", {}, "no model that can be served"),
+        (tmp_path / "file", {}, "no model that tisfast convert takes"),
         (source, {"output": tmp_path / "file" / "x"}, "cannot be written to"),
         (source, {"output": tmp_path / "out"}, "has 'net' already, and tisfast convert has not written it"),
         (source, {"samples": tmp_path / "nix.npz"}, "there is no such file"),
