@@ -797,6 +797,12 @@ CONVERT_SAMPLE_FILES_MAX: Final = 2000
 """Files or dictionaries of samples: of a model without batches each is a request."""
 CONVERT_ROOM_BYTES_MIN: Final = 1 << 20
 """Of the temporary folder's disk: with less of it free, it is called full."""
+CONVERT_COLUMNS_MAX: Final = 64
+"""Of an output's last axis: up to it each position has a scale of its own."""
+CONVERT_SCALE_ROWS_MIN: Final = 4
+"""Different rows that tell a position's scale: one number near 0 tells nothing."""
+CONVERT_SCALE_ROWS_READ: Final = 1000
+"""In which such rows are looked for."""
 CONVERT_TOLERANCE_MAX: Final = 1e9
 """Of --atol and --rtol: above it nothing is told apart."""
 CONVERT_LOAD_SECONDS_MAX: Final = 3600.0

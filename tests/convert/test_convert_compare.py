@@ -7,7 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from tisfast.convert.compare import Difference, Tolerance, scale_of, tolerance_of
+from tisfast.convert.compare import (
+    Difference,
+    Tolerance,
+    output_tolerance,
+    scale_of,
+    scales_of,
+    tolerance_of,
+)
 
 TOLERANCE = Tolerance(0.01, 0.1)
 
@@ -95,17 +102,77 @@ def test_what_is_infinitely_off_is_not_called_zero(wanted, found):
 def test_the_threshold_is_a_share_of_the_outputs_scale():
     small = np.full(1000, 1e-3)
     half = tolerance_of("fp16", None, None)
-    assert difference(small, np.zeros(1000), half.of(scale_of([small]))).wrong
-    assert not difference(small, small * 1.01, half.of(scale_of([small]))).wrong
+    assert difference(small, np.zeros(1000), half.of([scale_of([small])])).wrong
+    assert not difference(small, small * 1.01, half.of([scale_of([small])])).wrong
     # One sure score does not hide that all others are zeros.
     sure = np.append(small, 0.9)
-    assert difference(sure, np.append(np.zeros(1000), 0.9), half.of(scale_of([sure]))).wrong
+    assert difference(sure, np.append(np.zeros(1000), 0.9), half.of([scale_of([sure])])).wrong
     # Large numbers do not widen it, and what a user says is taken as it is.
-    assert half.of(100.0) == Tolerance(1e-2, 1e-2)
-    assert tolerance_of("fp32", 0.5, None).of(1e-3) == Tolerance(0.5, 1e-3)
+    assert half.of([100.0]) == Tolerance(1e-2, 1e-2)
+    assert tolerance_of("fp32", 0.5, None).of([1e-3]) == Tolerance(0.5, 1e-3)
 
 
 def test_a_scale_is_of_all_finite_numbers():
     assert scale_of([np.array([3.0, np.nan]), np.array([4.0, np.inf])]) == pytest.approx(12.5**0.5)
     assert scale_of([np.array([1e-200, -1e-200])]) == pytest.approx(1e-200)
     assert scale_of([np.zeros(3)]) == scale_of([np.array([5])]) == scale_of([]) == 0.0
+
+
+UNITS = np.array([1000.0, 1e-8, 1e-4, 0.0])
+TABLE = np.random.default_rng(0).standard_normal((6, 4)) * UNITS
+
+
+def within(precision, table, found) -> Difference:
+    scales = scales_of([table], (-1, table.shape[-1]))
+    return difference(table, found, output_tolerance(precision, table, scales, None, None))
+
+
+def test_each_column_has_a_scale_of_its_own():
+    for column in range(3):
+        found = TABLE.copy()
+        found[:, column] = 0
+        seen = within("fp16", TABLE, found)
+        assert re.search(rf"6 of 24 elements .* at \[\d, {column}\]", seen.wrong), seen.wrong
+        assert seen.relative == 1
+    assert not within("fp16", TABLE, TABLE * 1.001).wrong
+    assert not within("fp16", TABLE, TABLE + np.array([0, 0, 0, 1e-3])).wrong
+
+
+def test_what_is_no_unit_of_its_own_has_one_scale():
+    wide = np.random.default_rng(0).standard_normal((6, 65))
+    for table, dims in [
+        (TABLE, (-1, -1)),  # as many places as a request has
+        (wide, (-1, 65)),
+        (np.tile(TABLE[:3], (9, 1)), (-1, 4)),  # three rows tell too little
+        (TABLE[:, 0], (4,)),
+        (np.full((8, 2), 0.5) + np.outer(np.arange(8) / 17, [1, -1]), (-1, 2)),  # shares of one whole
+    ]:
+        assert scales_of([table], dims) == (scale_of([table]),)
+    assert len(scales_of([TABLE], (-1, 4))) == 4 and len(scales_of([wide], (2, 3, 65))) == 1
+
+
+def test_a_column_of_rounding_is_right_in_fp32():
+    table = np.random.default_rng(0).standard_normal((6, 2)) * [1.0, 1e-9]
+    noise = table + np.outer(np.ones(6), [0, 1e-8])
+    assert not within("fp32", table, noise).wrong and within("fp16", table, noise).wrong
+    assert within("fp32", table, table + np.outer(np.ones(6), [0, 1e-6])).wrong
+
+
+def test_differences_of_whole_numbers_are_exact():
+    for wanted, found, apart in [
+        (np.array([2**53]), np.array([2**53 + 1]), 1.0),
+        (np.array([-(2**63)]), np.array([2**63 - 1]), float(2**64 - 1)),
+        (np.array([2**64 - 1], np.uint64), np.array([2**64 - 3], np.uint64), 2.0),
+        (np.array([200], np.uint8), np.array([-100], np.int8), 300.0),
+        (np.array(2**53), np.array(2**53 + 1), 1.0),
+        (np.array([True]), np.array([False]), 1.0),
+    ]:
+        assert difference(wanted, found).absolute == difference(found, wanted).absolute == apart
+
+
+def test_answers_that_are_fp16_have_its_tolerance_in_all_formats():
+    wanted = np.array([[1.0], [2.0]], np.float16)
+    for precision in ("fp32", "fp16"):
+        assert not within(precision, wanted, wanted.astype("f") * np.float32(1.005)).wrong
+    assert within("fp32", wanted.astype("f"), wanted.astype("f") * np.float32(1.005)).wrong
+    assert output_tolerance("fp32", wanted, (1.0,), 0.5, 0.25) == Tolerance(0.5, 0.25)

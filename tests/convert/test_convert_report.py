@@ -51,7 +51,7 @@ def conversion(*tries: Try, best: Try | None = None) -> Conversion:
         None,
         ("the samples are random",),
         {"fp32": Tolerance(1e-4, 1e-3, scaled=True)},
-        {"y": 0.25},
+        {"y": (0.25,), "units": (1000.0, 1e-8)},
     )
 
 
@@ -63,7 +63,8 @@ def test_the_document_has_all_and_is_json():
     assert (read["schema"], read["best"], read["model"]) == ("tisfast-convert/1", "onnx fp32", None)
     assert [each["status"] for each in read["tries"]] == ["ok", "ok", "wrong", "skipped"]
     assert (
-        read["tries"][2]["max_absolute"] is None
+        read["tries"][2]["max_absolute"] == "inf"
+        and read["tries"][3]["max_absolute"] is None
         and read["tries"][1]["measured"][0]["within"] is None
         and read["signature"]["inputs"][0]["dims"] == [-1, 8]
     )
@@ -105,8 +106,10 @@ def test_a_browser_draws_the_page_without_a_complaint(tmp_path, width):
 def test_the_document_and_the_page_tell_tolerances_and_which_load_they_show():
     read = document(ALL)
     assert read["tolerances"] == {"fp32": {"absolute": 1e-4, "relative": 1e-3, "scaled": True}}
-    assert read["scales"] == {"y": 0.25} and read["best_load"] == 8
+    assert read["scales"] == {"y": [0.25], "units": [1000.0, 1e-8]} and read["best_load"] == 8
     text = page(read)
+    assert re.search("scale of units, by position</t.><td>1e.03, 1e-08<", text)
+    assert re.search("onnx fp16</td><td class=.bad.>wrong</td>.*?<td>inf</td><td>0.9</td>", text)
     assert "p99 latency, with 8 at one time" in text and "scale of y" in text and "0.0001 * scale + 0.001 * |x|" in text
     limited = replace(ALL, wanted=Wanted(2.0))  # which no load of the best holds, so the most that it answers is shown
     assert document(limited)["best_load"] == 8

@@ -99,3 +99,12 @@ def test_what_another_one_clearly_beats_is_out():
     assert choose((slow, doubtful), Wanted())[0] is slow
     assert choose((slow, quick, doubtful), Wanted())[0] is quick
     assert choose((slow, quick, doubtful), Wanted(min_throughput=1))[0] is quick
+
+
+def test_with_both_limits_the_load_that_is_chosen_by_holds_the_latency():
+    """The first one answers soonest with one under way, but only on the average."""
+    uneven = made("uneven", (1, 100.0, 1.0), (8, 600.0, 9.0))
+    uneven = replace(uneven, measured=(replace(uneven.measured[0], p99_ms=500.0), uneven.measured[1]))
+    steady = made("steady", (1, 100.0, 3.0), (8, 600.0, 9.0))
+    best, why = choose((uneven, steady), Wanted(20.0, 500.0))
+    assert best is steady and "within 3 ms on the average" in why and why.endswith("with a p99 within 20 ms")

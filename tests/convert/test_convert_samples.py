@@ -235,3 +235,12 @@ def test_what_cannot_be_drawn_says_why():
         drawn(Signature((x,), (y,), False))
     with pytest.raises(BadRequest, match=r"'z' is FP32 \[-1, -1\], and what to send is not known"):
         drawn(Signature((x, Tensor("z", "FP32", (-1, -1))), (x,), True))
+
+
+def test_integers_that_a_float_does_not_hold_are_refused():
+    model = Signature((Tensor("x", "FP32", (-1, 1)),), (Tensor("y", "FP32", (-1, 1)),), True)
+    for value in (2**24 + 1, 2**63 - 1):
+        with pytest.raises(BadRequest, match=f"has the value {value}, and FP32 holds its neighbours alone"):
+            fitted([{"x": np.array([[3], [value]])}], model)
+    (found,) = fitted([{"x": np.array([[2**24], [-(2**63)]])}], model)
+    assert found["x"].tolist() == [[2.0**24], [-(2.0**63)]]

@@ -19,14 +19,17 @@ import pandas  # noqa: E402
 import skops.io  # noqa: E402
 from sklearn.cluster import KMeans  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # noqa: E402
 from sklearn.ensemble import (  # noqa: E402
     GradientBoostingRegressor,
+    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.linear_model import LogisticRegression, SGDClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
+from sklearn.svm import LinearSVC  # noqa: E402
 
 from tests.convert.made_models import by_name, converted  # noqa: E402
 from tisfast.client import Client  # noqa: E402
@@ -50,7 +53,9 @@ def test_a_forest_is_served_in_three_ways(tmp_path):
         f"{name} fp32": ("ok", "") for name in ("sklearn", "onnx", "treelite")
     }
     assert tries["sklearn fp32"].max_absolute == 0 and tries["sklearn fp32"].note == ""
-    assert tries["treelite fp32"].note == "clients ask it for input__0 (X), output__0 (predict_proba)"
+    assert tries["treelite fp32"].note == (
+        "clients ask it for input__0 (X), output__0 (predict_proba); it does not answer predict"
+    )
     assert found.signature.inputs == (Tensor("X", "FP32", (-1, 5)),)
     assert [each.name for each in found.signature.outputs] == ["predict", "predict_proba"]
 
@@ -220,3 +225,20 @@ def test_what_fp16_does_not_know_is_a_sentence(tmp_path):
     found = converted(tmp_path / "boosted.joblib", allow_pickled=True, targets=["onnx"], concurrency=(1,))
     single, half = found.tries
     assert single.status == "ok" and (half.status == "ok" or "into FP16 does not know all operators" in half.reason)
+
+
+@pytest.mark.parametrize(
+    ("made", "note"),
+    [
+        (LinearSVC(), ""),
+        (SGDClassifier(random_state=0), ""),
+        (IsolationForest(n_estimators=5, random_state=0), ""),
+        (LinearDiscriminantAnalysis(), "it does not answer transform"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_graphs_with_more_or_fewer_outputs_than_methods(tmp_path, made, note):
+    three = CLASSES + (X[:, 2] > 1)  # of two, skl2onnx makes other probabilities of the last estimator
+    joblib.dump(made.fit(X, three), tmp_path / "made.joblib")
+    found = converted(tmp_path / "made.joblib", **SHORT, allow_pickled=True, targets=["onnx"])
+    assert [(each.status, each.reason, each.note) for each in found.tries] == [("ok", "", note)]

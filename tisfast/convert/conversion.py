@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.bench.client_side import machine
-from tisfast.convert.compare import scale_of, tolerance_of
+from tisfast.convert.compare import output_tolerance, scales_of, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.held_signals import held_signals
 from tisfast.convert.options import Options, check_name, checked
@@ -149,7 +149,7 @@ class _Run:
             notes += (f"clients see a last dimension of size 1 more than the source has: of {', '.join(points)}",)
         given = [each for each in PRECISIONS if each in self._asked.precisions]
         tolerances = {each: tolerance_of(each, self._asked.atol, self._asked.rtol) for each in given}
-        scales = {name: scale for name, scale in self._scales.items() if scale}
+        scales = {name: each for name, each in self._scales.items() if any(each)}
         return Conversion(
             source.text, source.kind, source.name, self._signature, told["rows"], told["drawn"], self._batch,
             self._constraint, tuple(self._tries), best, why, dict(machine()), None, notes,
@@ -194,7 +194,8 @@ class _Run:
         self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
         self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
         self._scales = {
-            each.name: scale_of(case.feeds[each.name] for case in self._answers) for each in signature.outputs
+            each.name: scales_of([case.feeds[each.name] for case in self._answers], each.dims)
+            for each in signature.outputs
         }
 
     def _try(self, route: Route) -> Try:
@@ -242,13 +243,14 @@ class _Run:
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name
-        tolerance = tolerance_of(route.precision, asked.atol, asked.rtol)
+        answer = self._answers[0].feeds
         wanted = Wanted(
             self._signature, self._feeds, self._answers,
-            {name: tolerance.of(scale or 1.0) for name, scale in self._scales.items()},
+            {output: output_tolerance(route.precision, answer[output], scales, asked.atol, asked.rtol)
+             for output, scales in self._scales.items()},
             served_as, asked.step_seconds, asked.verify,
         )  # fmt: skip
-        found = replace(found, note=served_as.note)
+        found = replace(found, note=served_as.note(self._signature))
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):
             found = replace(found, load_seconds=time.monotonic() - began)

@@ -12,18 +12,18 @@ from tisfast.errors import BadRequest
 
 
 def rename_outputs(graph: Any, names: Sequence[str]) -> None:
-    """Give the outputs these names, in their order.  Values that have one of them already get another one.
+    """Give the first outputs these names, in their order, and drop others.
 
-    Raises BadRequest where there are not as many, or an input has such a name.
+    Values that have one of the names already get another one.  names: of more than there are, the last are of none.
+    Raises BadRequest where an input has such a name.
     """
+    del graph.output[len(names) :]
     old = [each.name for each in graph.output]
-    if len(old) != len(names):
-        raise BadRequest(f"the graph has {len(old)} outputs, and the estimator's are {', '.join(names)}")
     inputs = {each.name for each in graph.input}
     if found := sorted(inputs & {*old, *names}):
         raise BadRequest(f"the graph would have an input and an output of the name '{found[0]}': rename the sample")
     _make_unique(graph, set(names), {*_all_names(graph), *names})  # so that nothing else has one of them
-    _rename(graph, dict(zip([each.name for each in graph.output], names, strict=True)))
+    _rename(graph, dict(zip([each.name for each in graph.output], names, strict=False)))
 
 
 def with_unique_names(graph: Any) -> None:

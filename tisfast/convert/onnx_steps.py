@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,8 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     samples = given_samples(request)
     for sample in samples:
         _check_ranks(signature.inputs, sample, "input")
+    if _are_several_sizes(session, samples):
+        signature = replace(signature, batches=False)
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
         found = dict(zip(names, session.run(names, {name: texts(each) for name, each in feeds.items()}), strict=True))
@@ -62,6 +65,16 @@ def _check_ranks(tensors: Sequence[Tensor], arrays: Mapping[str, Array], role: s
                 f"scalar, and here it is shaped {list(np.shape(arrays[each.name]))}: export it with the shapes of its "
                 "inputs and outputs (sizes may be open)"
             )
+
+
+def _are_several_sizes(session: Any, samples: Sequence[Mapping[str, Array]]) -> bool:
+    """Whether first sizes that the graph calls by several names are no batch: samples have several there, too.
+
+    Names alone do not tell: exporters make up one for each input.
+    """
+    if len({each.shape[0] for each in session.get_inputs() if each.shape and isinstance(each.shape[0], str)}) < 2:
+        return False
+    return any(len({np.shape(array)[:1] for array in each.values()}) > 1 for each in samples)
 
 
 def signature_of(session: Any) -> Signature:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast.convert.compare import rows_apart, scale_of
+from tisfast.convert.compare import HALF, rows_apart, scale_of
 from tisfast.convert.sample_bounds import check_answers
 from tisfast.convert.samples import Case, cases_of, drawn, fitted, save_cases, stored
 from tisfast.convert.signature import Signature
@@ -55,7 +55,7 @@ def answer(
         nbytes += sum(np.asarray(found[name]).nbytes for name in names)
         check_answers(nbytes)
         answers.append(Case(case.name, {name: np.asarray(found[name]) for name in names}, case.alone))
-    mixes = _mixing(request, cases, answers) if signature.batches else ""
+    mixes = _mixing(request, signature, cases, answers) if signature.batches else ""
     signature = replace(signature, mixes=bool(mixes))
     if signature.joined:
         answers = _of_rows(answers)
@@ -64,6 +64,8 @@ def answer(
         numbers = [each.feeds[name] for each in answers if each.feeds[name].dtype.kind == "f"]
         if numbers and not scale_of(numbers):
             notes.append(f"output '{name}' is 0 for all samples, which tell little of it: others may show more")
+        if any(each.dtype == HALF for each in numbers):
+            notes.append(f"output '{name}' is FP16 in the source itself, so FP16's tolerances hold for it throughout")
     save_cases(folder / FEEDS, cases)
     save_cases(folder / ANSWERS, answers)
     rows = sum(len(next(iter(each.values()))) for each in fitting) if signature.batches else len(fitting)
@@ -76,19 +78,27 @@ def answer(
     }
 
 
-def _mixing(request: Mapping[str, Any], cases: Sequence[Case], answers: Sequence[Case]) -> str:
+def _mixing(request: Mapping[str, Any], signature: Signature, cases: Sequence[Case], answers: Sequence[Case]) -> str:
     """Why rows of several requests may not be put together, one sentence; "" where they may."""
     batches = {at: each.alone for at, each in enumerate(cases) if each.alone}
     if not batches:
         return ""
-    if not any(len(array) and (array != array[:1]).any() for at in batches for array in cases[at].feeds.values()):
+    if not any(_rows_differ(array) for at in batches for array in cases[at].feeds.values()):
         return (
             "whether the rows of a batch influence each other cannot be seen, as no two samples of one shape differ: "
             "give more"
         )
-    names = list(answers[0].feeds)
-    apart = rows_apart([each.feeds for each in answers], batches, names, request["atol"], request["rtol"])
+    dims = {each.name: each.dims for each in signature.outputs}
+    apart = rows_apart([each.feeds for each in answers], batches, dims, request["atol"], request["rtol"])
     return apart and f"the rows of a batch influence each other in {request['text']} itself: {apart}"
+
+
+def _rows_differ(array: Array) -> bool:
+    """Rows with NaN in the same places are alike."""
+    unlike = array != array[:1]
+    if array.dtype.kind == "f":
+        unlike &= ~(np.isnan(array) & np.isnan(array[:1]))
+    return bool(unlike.any())
 
 
 def _of_rows(answers: Sequence[Case]) -> list[Case]:

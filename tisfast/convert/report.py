@@ -29,10 +29,12 @@ HEAD: Final = (
 
 
 def document(found: Conversion) -> dict[str, Any]:
-    """All of it, for report.json.  Numbers that JSON has not are null."""
+    """All of it, for report.json.  Numbers that JSON has not are null; a difference may be "inf"."""
     written: dict[str, Any] = _finite(asdict(found))
     for entry, each in zip(written["tries"], found.tries, strict=True):
         entry["name"] = each.name
+        for key in ("max_absolute", "max_relative"):  # null: nothing was compared
+            entry[key] = "inf" if getattr(each, key) == math.inf else entry[key]
     written["model"] = None if found.model is None else str(found.model)
     written["best"] = None if found.best is None else found.best.name
     load = None if found.best is None else shown(found.best, found.wanted)

@@ -124,12 +124,16 @@ def _about(document: Mapping[str, Any]) -> str:
     ]
     rows += [("note", each) for each in document["notes"]]
     rows += [(f"{name} may differ by", text) for name, text in within(document["tolerances"])]
-    rows += [(f"scale of {name}", f"{scale:.3g}") for name, scale in document["scales"].items()]
+    rows += [
+        (f"scale of {name}" + (", by position" if len(each) > 1 else ""), ", ".join(f"{scale:.3g}" for scale in each))
+        for name, each in document["scales"].items()
+    ]
     wanted = document["wanted"]
     rows += [("limit of the p99", f"{wanted['max_latency_ms']:g} ms")] if wanted["max_latency_ms"] else []
     rows += [("requests a second at least", f"{wanted['min_throughput']:g}")] if wanted["min_throughput"] else []
     return facts("Model and machine", [*rows, *document["machine"].items()])
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+def _number(value: float | str | None) -> str:
+    """Of a difference."""
+    return "-" if value is None else f"{float(value):.3g}"

@@ -91,7 +91,8 @@ class Conversion:
 
     best: None where none is right and fits; why: one sentence.  model: the best one's folder, where one was written.
     rows: of the samples that were compared; drawn: the samples are random numbers; max_batch_size: of what was asked, 0
-    without batches.  tolerances: by precision; scales: of the outputs of numbers, see compare.scale_of.
+    without batches.  tolerances: by precision; scales: of the outputs of numbers, one or one for each
+    position of the last axis, see compare.scales_of.
     """
 
     source: str
@@ -109,7 +110,7 @@ class Conversion:
     model: Path | None = None
     notes: tuple[str, ...] = ()
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
-    scales: Mapping[str, float] = field(default_factory=dict)
+    scales: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def asked(self) -> str:
@@ -167,10 +168,11 @@ def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
             f"no format answers {wanted.min_throughput:g} requests a second: the most is {best:.4g}; lower "
             "--min-throughput, or raise --concurrency"
         )
-    found = _unbeaten(enough, _lightest, "mean_ms", -1)
+    found = _unbeaten(enough, lambda each: _lightest(each, wanted), "mean_ms", -1)
     return found, (
-        f"{found.name} answers soonest, within {_lightest(found).mean_ms:.3g} ms on the average, of those that answer "
-        f"{wanted.min_throughput:g} requests a second"
+        f"{found.name} answers soonest, within {_lightest(found, wanted).mean_ms:.3g} ms on the average, of those that "
+        f"answer {wanted.min_throughput:g} requests a second"
+        + (f" with a p99 within {wanted.max_latency_ms:g} ms" if wanted.max_latency_ms else "")
     )
 
 
@@ -197,15 +199,20 @@ def _alike(one: Measured, other: Measured, figure: str) -> bool:
 
 def _counted(each: Try, wanted: Wanted) -> Measured:
     """The load with the most requests a second, of those that hold the latency.  There is one."""
-    limit = wanted.max_latency_ms or math.inf
-    return max((level for level in each.measured if level.p99_ms <= limit), key=lambda level: level.throughput)
+    return max(_holding(each, wanted), key=lambda level: level.throughput)
 
 
 def _rate(each: Try, wanted: Wanted) -> float:
     """Of the loads that hold the latency; 0 where none does."""
+    return max((level.throughput for level in _holding(each, wanted)), default=0.0)
+
+
+def _lightest(each: Try, wanted: Wanted) -> Measured:
+    """Of the loads that hold the latency the one with the fewest requests under way.  There is one."""
+    return min(_holding(each, wanted), key=lambda level: level.concurrency)
+
+
+def _holding(each: Try, wanted: Wanted) -> list[Measured]:
+    """The loads that hold the latency."""
     limit = wanted.max_latency_ms or math.inf
-    return max((level.throughput for level in each.measured if level.p99_ms <= limit), default=0.0)
-
-
-def _lightest(each: Try) -> Measured:
-    return min(each.measured, key=lambda level: level.concurrency)
+    return [level for level in each.measured if level.p99_ms <= limit]

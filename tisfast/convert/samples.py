@@ -200,6 +200,14 @@ def _check_range(array: Array, tensor: Tensor, dtype: np.dtype[Any]) -> None:
                 f"the samples' '{tensor.name}' has the value {value:g}, and {tensor.datatype} holds {least:g} to "
                 f"{most:g}"
             )
+    if array.dtype.kind in "iu" and dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # of the largest of 64 bits, which become one more
+            changed = array[array.astype(dtype).astype(array.dtype) != array]
+        if changed.size:
+            raise BadRequest(
+                f"the samples' '{tensor.name}' has the value {changed[0].item()}, and {tensor.datatype} holds its "
+                f"neighbours alone: if one of them does, give numbers of {tensor.datatype} yourself (array.astype)"
+            )
 
 
 def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> list[Case]:

@@ -30,7 +30,8 @@ FOREST_INPUT, FOREST_OUTPUT = "input__0", "output__0"
 ZIP: Final = b"PK\x03\x04"
 HARMLESS: Final = ("numpy.dtype",)
 """Types that skops calls unknown, and that run nothing."""
-OPSET: Final = 18
+OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
+"""Of the second the newest that converters of all families write."""
 MODULES: Final = "*.py"
 
 
@@ -113,7 +114,11 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if each.name not in names:  # clients that send it would be refused
             raise BadRequest(f"the graph has no input '{each.name}', as nothing in it reads that column")
     # Types and shapes of outputs are the graph's own: FP32 where the estimator answers FP64.
-    return {"signature": signature_of(session).document(), "inputs": {}, "outputs": {}, "parameters": {}}
+    own, wanted = signature_of(session), Signature.read(request["signature"])
+    names = [each.name for each in own.outputs]
+    lacks = len(names) < len(wanted.outputs)
+    outputs = {name: name for name in names} if lacks else {}
+    return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}}
 
 
 def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
@@ -130,9 +135,9 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
     options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
     made = skl2onnx.convert_sklearn(
         estimator, initial_types=[(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs],
-        options=options, target_opset=OPSET,
+        options=options, target_opset=OPSETS,
     )  # fmt: skip
-    # The outputs come in the order of the methods.
+    # The outputs come in the order of the methods: scores that no method answers, or fewer.
     rename_outputs(made.graph, [each.name for each in signature.outputs])
     target.write_bytes(made.SerializeToString())
 

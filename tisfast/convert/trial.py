@@ -59,11 +59,13 @@ class ServedAs(NamedTuple):
     inputs: Mapping[str, str] = MappingProxyType({})
     outputs: Mapping[str, str] = MappingProxyType({})
 
-    @property
-    def note(self) -> str:
+    def note(self, source: Signature) -> str:
         """What clients must know of it; "" where it is asked as the source is."""
-        renamed = {**self.inputs, **self.outputs}
-        return f"clients ask it for {', '.join(f'{new} ({old})' for old, new in renamed.items())}" if renamed else ""
+        renamed = [f"{new} ({old})" for old, new in {**self.inputs, **self.outputs}.items() if new != old]
+        lacking = [each.name for each in source.outputs if self.outputs and each.name not in self.outputs]
+        told = [f"clients ask it for {', '.join(renamed)}"] if renamed else []
+        told += [f"it does not answer {', '.join(lacking)}"] if lacking else []
+        return "; ".join(told)
 
     def sent(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Arrays by its names, in its types and shapes, of those of the source."""
