@@ -153,7 +153,7 @@ def check(space: Space, config: Mapping[str, Any], model: str) -> None:
     if "ensemble_scheduling" in config:
         raise BadRequest(
             f"model '{model}' is an ensemble: it has no instances and no batches of its own; analyze the models that "
-            "it is made of, one by one"
+            "it is made of, together: -m A,B"
         )
     batches = int(config.get("max_batch_size") or 0)
     named = [

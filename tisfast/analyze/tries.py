@@ -57,7 +57,10 @@ class Bench:
 
     def again(self, trial: Trial, turn: int) -> None:
         """Measure a row once more, into its means."""
-        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level)), turn))
+        new = self._now(Trial(trial.variant, trial.mode, trial.level))
+        mean = joined(trial, new, turn)
+        self.checkpoint.add(mean)
+        self.on_trial(mean if new.failure else new)
         self.checkpoint.save()
 
     def _kept(self, found: Trial) -> Trial:
@@ -72,7 +75,7 @@ class Bench:
             self._have(wanted.variant)
             found = self._measured(wanted)
         except TisError as error:
-            found = replace(wanted, failure=error.message)
+            found = replace(wanted, failure=" ".join(error.message.split()))  # one line of a table
             self.loaded = None
         if found.failure and (ended := self.ending.wait_for(self.server.mend, self.server.abandon)):
             found = replace(found, failure=f"{ended}: {found.failure}")
@@ -122,7 +125,7 @@ def asked_of(asked: Asked, address: Address, models: Sequence[str]) -> Asked:
 def session_of(client: Client, asked: Asked) -> Iterator[Session]:
     """With the requests of one model, or of several together.  Raises TisError."""
     if asked.mix:
-        yield mixed_session(asked, client)
+        yield mixed_session(asked, client, "several models together")  # of -m A,B or --mix
         return
     with prepared(client, asked, look_up(client, asked)) as session:
         yield session
