@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 
 import pytest
@@ -73,11 +74,15 @@ def test_a_whole_command_line():
         (["-m", "m"], "give either --model-repository"),
         ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
         (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
+        (["-m", "m", "-u", "192.0.2.1:8000", "--max-gpu-memory", "1"], "http://192.0.2.1:8000 is another one"),
+        (["-m", "m", "-u", "192.0.2.1:8000", "--objective", "gpu_memory"], "leave that objective or bound out"),
         (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
         ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
         ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
+        ([*OWN, "--set", "format=a,b"], "format is no key of a configuration; name the formats with --formats A,B"),
+        (["--formats", "m,n", *OWN[2:], "--set", "n:format=zz"], "format is no key of a configuration"),
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
         ([*OWN, "--set", "x=[1"], "the list is no JSON"),
         ([*OWN, "--set", "x=1", "--set", "x=2"], "x is given twice"),
@@ -125,6 +130,46 @@ def test_a_checkpoint_keeps_rows(tmp_path):
     again = Checkpoint.opened(tmp_path, SETUP, "resume")
     assert list(again.trials.values()) == rows
     assert Checkpoint.opened(tmp_path, SETUP, "new").trials == {}
+
+
+def test_a_checkpoint_tells_all_levels_apart(tmp_path):
+    made = Checkpoint.opened(tmp_path, SETUP, "resume")
+    levels = (1, 1000001, 1000002, 0.1, 0.1000001)
+    for level in levels:
+        made.add(trial({}, level, 100))
+    assert [each.level for each in made.trials.values()] == list(levels)
+    assert trial({}, 1000001, 1).load == "concurrency 1000001"
+    made.save()
+    assert len(Checkpoint.opened(tmp_path, SETUP, "resume").trials) == len(levels)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"throughput": "x"},
+        {"throughput": True},
+        {"failure": 5},
+        {"latency_ms": {"p99": "x"}},
+        {"rounds": [5]},
+        {"rounds": [{"turn": 1, "throughput": "x", "latency_ms": {}, "memory_mb": None, "models": {}}]},
+        {"level": None},
+        {"memory_mb": "much"},
+        {"variant": {"instances": 1.5}},
+        {"served": {"queue_us": 1}},
+        {"models": {"a": {"throughput": 1, "latency_ms": {}, "supported": 1, "served": None}}},
+    ],
+    ids=json.dumps,
+)
+def test_a_row_of_other_types_is_refused(tmp_path, change):
+    made = Checkpoint.opened(tmp_path, SETUP, "resume")
+    made.add(ROWS[0])
+    made.save()
+    file = tmp_path / "checkpoint.json"
+    document = json.loads(file.read_text())
+    document["trials"][0].update(change)
+    file.write_text(json.dumps(document))
+    with pytest.raises(BadRequest, match="has a row that cannot be read"):
+        Checkpoint.opened(tmp_path, SETUP, "resume")
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

@@ -283,6 +283,8 @@ def test_models_that_are_profiled_concurrently(given):
         "b:instance_group",
     ]
     assert given(TOGETHER_FILE, "-m", "a=3,b").asked.mix[0].weight == 3
+    typed = given(TOGETHER_FILE, "--constraint", "a:perf_latency_avg<=9").aims.constraints
+    assert [each.text for each in typed if each.metric == "a:latency_avg"] == ["a:latency_avg <= 9 ms"]
     for text, told in (
         (TOGETHER_FILE.replace("weighting: 3", "weighting: x"), "objectives and weighting have numbers above 0"),
         (TOGETHER_FILE.replace("weighting: 3", "parameters: {concurrency: [1]}"), "a.parameters is of one model"),

@@ -212,6 +212,40 @@ def test_figures_of_other_weights_are_not_taken(search):
     assert analyze(*again, "--checkpoint", "new")[0] == 0
 
 
+def test_files_that_are_replaced_meanwhile_are_noticed(tmp_path, write_model):
+    write_model("made", ALONE, PLAIN)
+    models, out = tmp_path / "models", tmp_path / "out"
+    flags = ("-m", "made", "--model-repository", models, "-o", out, *SHORT, "--concurrency", "1", "--instances", "2,3")
+    process = started(*flags, "--search", "brute")
+    try:
+        next(line for line in process.stdout if line.startswith("  "))  # a row; there are two more
+        (models / "made" / "1" / "weights").write_text("new")
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 2, err
+    assert "error: The files of the model changed while they were measured" in err
+    assert "The files of the model changed while they were measured" in (out / "report.html").read_text()
+    assert analyze(*flags, "--search", "brute")[0] == 99
+
+
+def test_an_interrupt_ends_all_searches_of_a_file(tmp_path, write_model):
+    """Also before the first row."""
+    for name in ("first", "second"):
+        write_model(name, ALONE, PLAIN)
+    file, out = tmp_path / "config.json", tmp_path / "out"
+    file.write_text(json.dumps({"model_repository": str(tmp_path / "models"), "profile_models": ["first", "second"]}))
+    process = started("-f", file, "-o", out)
+    try:
+        next(line for line in process.stdout if line.startswith("***"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 2, err
+    assert [folder.name for folder in out.iterdir()] == ["analyze-first"]
+
+
 @pytest.mark.parametrize("interrupted", [0, 1, 2], ids=["whole", "interrupted", "twice"])
 def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, serve, interrupted):
     write_model("made", ALONE, PLAIN)
@@ -230,6 +264,7 @@ def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, ser
             process.kill()
         assert client.get_model_config("made") == before
     assert ("Interrupt signal" in err) == bool(interrupted), err
+    assert f"is loaded from the repository of http://{url}: files that a load call gave instead" in text
     if interrupted == 2:  # it may have come while the server got its configuration back
         assert process.returncode in (2, 99), err
     else:

@@ -46,6 +46,22 @@ def test_a_running_server_has_all_formats_in_the_end(tmp_path, write_model, serv
         assert client.is_model_ready("fast")
 
 
+def test_a_format_that_does_not_load_is_a_row(tmp_path, write_model):
+    write_model("slow", ALONE, PLAIN)
+    write_model("broken", "raise ValueError('no such runtime here')", PLAIN)
+    write_model("fast", FASTER, PLAIN)
+    out = tmp_path / "out"
+    own = ("--formats", "slow,broken,fast", "--model-repository", tmp_path / "models", "-o", out, *SHORT, *LOAD)
+    code, text, err = analyze(*own, "--instances", "1", "--explain")
+    assert (code, err) == (0, ""), text
+    assert [row["Model"] for row in rows(out)] == ["fast", "slow"]
+    assert "format broken is out: it could not be loaded: " in text
+    assert "no such runtime here" in (out / "report.html").read_text()
+    code, _, err = analyze(*own, "--formats", "broken,fast", "--instances", "1")
+    assert code == 99  # without the default there is nothing to compare with
+    assert "no such runtime here" in err
+
+
 def test_models_that_are_not_the_same_are_refused(tmp_path, write_model):
     write_model("one", ALONE, PLAIN)
     write_model("other", ALONE, PLAIN.replace("TYPE_FP32", "TYPE_FP64", 1))

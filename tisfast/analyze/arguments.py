@@ -21,6 +21,7 @@ from tisfast.analyze.typed import bench_flags, given_by, merged
 from tisfast.bench.arguments import read as read_bench
 from tisfast.bench.asked import Asked, Data
 from tisfast.bench.flags import parser as bench_parser
+from tisfast.bench.server_processes import is_here
 from tisfast.errors import ConfigError
 
 USAGE: Final = "tisfast analyze -m MODEL (--model-repository FOLDER | -u HOST:PORT) [options]"
@@ -230,7 +231,7 @@ def read(arguments: Sequence[str]) -> Given:
         space=space,
         automatic=_automatic(given),
         load=_load(given),
-        aims=_aims(given, what),
+        aims=_aims(given, what, asked),
         search=given.search,
         trials=given.trials,
         confirm=given.confirm,
@@ -317,7 +318,7 @@ def _load(given: Any) -> Load:
     return Load(name.replace("-", "_"), tuple(map(float, levels)))
 
 
-def _aims(given: Any, what: Varied) -> Aims:
+def _aims(given: Any, what: Varied, asked: Asked) -> Aims:
     """Latencies are those of each model, where several are served together."""
     together = what.together
     found = [_objective(each, together) for each in given.objective]
@@ -335,6 +336,11 @@ def _aims(given: Any, what: Varied) -> Aims:
         raise ConfigError(
             "memory is known of a server that is started with --model-repository; the processes of one at -u are not "
             "known, so leave that objective or bound out"
+        )
+    if given.url and not is_here(asked.address.host) and GPU_MEMORY in (*weights, *(each.metric for each in bounds)):
+        raise ConfigError(
+            f"GPU memory is known of a server on this machine, and {asked.address} is another one: leave that "
+            "objective or bound out, or run this there"
         )
     if not (math.isfinite(given.margin) and given.margin >= 0):
         raise ConfigError(f"--margin {given.margin}: it is a number of percent, 0 or more")

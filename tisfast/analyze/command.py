@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from tisfast.analyze.subject import Subject, same_tensors
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
 from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries, asked_of, session_of
-from tisfast.analyze.variants import DEFAULT, canonical
+from tisfast.analyze.variants import DEFAULT, FORMAT, Variant, canonical
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
 from tisfast.bench.session import Model, look_up
@@ -37,7 +38,7 @@ FINE: Final = 0
 NONE_KEEPS: Final = 1
 """No variant keeps all bounds."""
 NOT_WHOLE: Final = 2
-"""It was interrupted, or the server has gone: the result is of what was measured."""
+"""It was interrupted, the server has gone, or files changed: the result is of what was measured."""
 NOTHING: Final = 3
 """No variant could be measured, or none but the default."""
 WRONG: Final = 99
@@ -46,6 +47,12 @@ RANK: Final = "# rank "
 """How the configurations begin that are written."""
 SWITCH_SECONDS: Final = 0.0001
 """As tisfast bench's."""
+AS_IN_REPOSITORY: Final = (
+    "Each variant, and in the end the model as it was, is loaded from the repository of {url}: files that a load call "
+    "gave instead ('file:' parameters) are lost, and are not what is measured; the server does not tell whether there "
+    "are such. If there are, end this, load the model with them again, and give --model-repository instead of -u."
+)
+"""Told before anything is loaded there."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,9 +64,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.setswitchinterval(SWITCH_SECONDS)
         worst = FINE
         for given in searches:
-            worst = max(worst, _analyze(given))
-            if worst == NOT_WHOLE:
-                break  # Ctrl-C is for all of them
+            code = _analyze(given)
+            worst = max(worst, code)
+            if code in (NOT_WHOLE, WRONG):
+                break  # Ctrl-C is for all of them; a server that is not as it was is measured no more
         return worst
     except ConfigError as error:
         say(f"Error: {error}\nTry 'tisfast analyze --help'.", error=True)
@@ -118,19 +126,19 @@ def _make(folder: Path) -> None:
         ) from None
 
 
-def _forget(folder: Path, best: int) -> None:
-    """Configurations of a run before beyond this one's: they would stand beside it as if they were of it."""
+def _forget(folder: Path, written: Container[Path]) -> None:
+    """Configurations of a run before that this one has not: they would stand beside it as if they were of it."""
     for file in [*folder.glob("best/*/config.pbtxt"), *folder.glob("best/*/*/config.pbtxt")]:  # of each model
         place = file.relative_to(folder).parts[1]
-        if not place.isdecimal() or int(place) <= best:
+        if not place.isdecimal() or file in written:
             continue
         try:
             if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
                 continue  # somebody else's
             file.unlink()
-            file.parent.rmdir()
-            if file.parent.name != place and not any(file.parent.parent.iterdir()):
-                file.parent.parent.rmdir()
+            for parent in (file.parent, folder / "best" / place):
+                if parent.exists() and not any(parent.iterdir()):
+                    parent.rmdir()
         except OSError as error:
             raise Unavailable(
                 f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
@@ -149,15 +157,24 @@ def _server(given: Given) -> Server:
     if given.repository is None:
         return RunningServer(asked.address, given.models, _connect(given))
     log = (given.output / "server.log").absolute()
-    return OwnServer(given.repository, given.models, grpc=asked.address.grpc, flags=given.server_flags, log=log)
+    models = given.models
+    return OwnServer(
+        given.repository,
+        models,
+        first=models[:1] if given.formats else models,
+        grpc=asked.address.grpc,
+        flags=given.server_flags,
+        log=log,
+    )
 
 
 def _files_of(given: Given) -> Mapping[str, Any]:
-    """What is known of the models' files: nothing of a server that runs already."""
-    if given.repository is None:
-        return {}
-    found = {name: folder_fingerprint(given.repository / name) for name in given.models}
-    return {"model repository": str(given.repository.resolve()), "files of the model": found}
+    """What is known of the files of models and requests: of a server that runs already nothing of the models'."""
+    found: dict[str, Any] = {"input files": files_fingerprint([file for data in given.data for file in data.files])}
+    if given.repository is not None:
+        found["model repository"] = str(given.repository.resolve())
+        found["files of the model"] = {name: folder_fingerprint(given.repository / name) for name in given.models}
+    return found
 
 
 class _Analysis:
@@ -165,6 +182,7 @@ class _Analysis:
 
     def __init__(self, given: Given, server: Server, ending: Ending) -> None:
         self._given, self._server, self._ending = given, server, ending
+        self._lost: list[Trial] = []  # formats that the server does not load
         self._models = self._looked_up()
         unknown = next((name for name, model in self._models.items() if not model.config), None)
         if unknown is not None:
@@ -177,8 +195,9 @@ class _Analysis:
         self._space = self._subject.space(given.space, given.automatic)
         self._made_with = self._setup()
         self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
-        self._known = len(self._rows())
+        self._known = len(self._rows()) - len(self._lost)
         if isinstance(server, RunningServer):
+            say(AS_IN_REPOSITORY.format(url=given.asked.address))
             ending.wait_for(server.try_load, server.abandon)
         bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, self._told, ending)
         bench.loaded = {name: canonical(config) for name, config in configs.items()}
@@ -200,12 +219,15 @@ class _Analysis:
         except TisError as error:
             whole, self._ended = False, f"It ended early: {error.message}"
             say(f"error: {error}", error=True)
+        if changed := self._changed():
+            whole, self._ended = False, f"{self._ended} {changed}"
+            say(f"error: {changed}", error=True)
         ranked = self._ranked(self._given.confirm + 1)
         self._write(ranked)
-        if not ranked:
-            return NOTHING
         if not whole:
             return NOT_WHOLE
+        if not ranked:
+            return NOTHING
         if self._all_failed(ranked):
             say(
                 "error: no variant but the default could be measured; the lines with 'failed:' have the reasons",
@@ -220,12 +242,34 @@ class _Analysis:
         """Also whether the models answer what would be sent: one request of each."""
         given, address = self._given, self._server.address()
         with _connect(given)(str(address), ASK_SECONDS) as client:
-            found = {name: look_up(client, replace(given.asked, model=name)) for name in given.models}
+            names = self._served() if isinstance(self._server, OwnServer) and given.formats else given.models
+            found = {name: look_up(client, replace(given.asked, model=name)) for name in names}
             if given.formats:
                 same_tensors({name: model.metadata for name, model in found.items()})
-            for name in given.models[: 1 if given.asked.mix else None]:
+            for name in list(found)[: 1 if given.asked.mix else None]:
                 with session_of(client, asked_of(given.asked, address, [name])) as session:
                     session.probe()
+        return found
+
+    def _served(self) -> list[str]:
+        """The formats that a server of our own loads, behind the first: one that it does not load is a row."""
+        first, *others = self._given.models
+        found = [first]
+        for name in others:
+            try:
+                self._ending.wait_for(partial(self._server.load, name, None), self._server.abandon)
+                found.append(name)
+            except TisError as error:
+                ended = self._ending.wait_for(self._server.mend, self._server.abandon)
+                for each in found[1:] if ended else ():  # it was started again with the first one
+                    self._ending.wait_for(partial(self._server.load, each, None), self._server.abandon)
+                self._lost.append(self._not_loaded(name, f"{ended}: {error.message}" if ended else error.message))
+        return found
+
+    def _not_loaded(self, name: str, why: str) -> Trial:
+        load = self._given.load
+        found = Trial(Variant(((FORMAT, name),)), load.mode, load.levels[0], f"it could not be loaded: {why}")
+        self._told(found)
         return found
 
     def _setup(self) -> Mapping[str, Any]:
@@ -241,7 +285,7 @@ class _Analysis:
             **_files_of(given),
             "server flags": list(given.server_flags),
             "flags of bench": dict(given.bench),
-            "input files": files_fingerprint([file for data in given.data for file in data.files]),
+            **({"requests of the models": [asdict(share) for share in given.asked.mix]} if given.asked.mix else {}),
             "search space": {axis.name: list(axis.values) for axis in self._space.axes},
             "load": {given.load.mode: list(given.load.levels)},
             "search": given.search,
@@ -255,6 +299,20 @@ class _Analysis:
         return (
             f"{given.asked.model}: {self._space.count} variants of {axes}, at up to {levels} levels of "
             f"{given.load.mode.replace('_', ' ')}, search {given.search}, {seconds:g} s or more for each{known}"
+        )
+
+    def _changed(self) -> str:
+        """Whether files are others than before the search: a sentence, or ""."""
+        try:
+            now = _files_of(self._given)
+        except TisError as error:
+            return f"Files were changed meanwhile, and cannot be looked at any more: {error.message}"
+        names = [name for name, found in now.items() if self._made_with[name] != found]
+        if not names:
+            return ""
+        return (
+            f"The {' and the '.join(names)} changed while they were measured, so the figures are not all of the same: "
+            "measure again with --checkpoint new."
         )
 
     # ---- the search
@@ -300,7 +358,10 @@ class _Analysis:
     def _rows(self) -> list[Trial]:
         """Of this search; an earlier one whose checkpoint it extends may have had others."""
         found = self._checkpoint.trials.values()
-        return [each for each in found if self._space.has(each.variant) and self._given.load.has(each.mode, each.level)]
+        measured = [
+            each for each in found if self._space.has(each.variant) and self._given.load.has(each.mode, each.level)
+        ]
+        return [*measured, *self._lost]
 
     def _ranked(self, needed: int = 1) -> list[Ranked]:
         return ranking(self._rows(), self._given.aims, Simplicity(self._space), needed)
@@ -315,14 +376,16 @@ class _Analysis:
         if given.explain:
             say("\n" + "\n".join(said))
         failed: list[TisError] = []
+        written = set[Path]()
         for path, text in self._files(ranked, said, trials):
             try:
+                written.add(path)
                 _make(path.parent)
                 write_text(path, text)
             except TisError as error:
                 failed.append(error)
         try:
-            _forget(folder, min(given.best, len(ranked)))
+            _forget(folder, written)
         except TisError as error:
             failed.append(error)
         if failed:

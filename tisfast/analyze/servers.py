@@ -41,8 +41,8 @@ class Server(Protocol):
     def address(self) -> Address:
         """Of the wanted protocol."""
 
-    def load(self, model: str, config: Mapping[str, Any]) -> None:
-        """Load a model with a configuration.  Raises TisError."""
+    def load(self, model: str, config: Mapping[str, Any] | None) -> None:
+        """Load a model with a configuration; None: with its file's.  Raises TisError."""
 
     def unload(self, model: str) -> None:
         """No longer serve a model.  Raises TisError."""
@@ -66,8 +66,17 @@ class Server(Protocol):
 class OwnServer:
     """A server process of this program, with a repository of the user's."""
 
-    def __init__(self, repository: Path, models: Sequence[str], *, grpc: bool, flags: Sequence[str], log: Path) -> None:
-        """Nothing starts before `start`.  log: the file for the server's log."""
+    def __init__(
+        self,
+        repository: Path,
+        models: Sequence[str],
+        *,
+        first: Sequence[str],
+        grpc: bool,
+        flags: Sequence[str],
+        log: Path,
+    ) -> None:
+        """Nothing starts before `start`.  first: those of the models that it starts with; log: the server's."""
         if not repository.is_dir():
             raise BadRequest(
                 f"--model-repository {repository} is no folder; name the folder that has the model's folder"
@@ -80,13 +89,13 @@ class OwnServer:
                 f"--model-repository {repository} has no folder of a model '{missing}'; it has "
                 f"{', '.join(named) or 'none at all'}"
             )
-        self._models, self._grpc, self._log = models, grpc, log
+        self._models, self._grpc, self._log = first, grpc, log
         self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]
         self._server = LocalServer(self._flags)
         self._starts, self._abandoned = 0, False
 
     def start(self) -> None:
-        """Start it with the models as they are.  Raises TisError."""
+        """Start it with its first models as they are.  Raises TisError."""
         try:
             self._server = LocalServer([*self._flags, *(f"--load-model={each}" for each in self._models)])
             if self._abandoned:
@@ -104,10 +113,10 @@ class OwnServer:
             )
         return parse_url(f"{'grpc' if self._grpc else 'http'}://{found}")
 
-    def load(self, model: str, config: Mapping[str, Any]) -> None:
+    def load(self, model: str, config: Mapping[str, Any] | None) -> None:
         """See Server."""
         with Client(str(self._server.http_address), timeout=limits.ANALYZE_LOAD_SECONDS_MAX, retries=0) as client:
-            client.load(model, json.dumps(config))
+            client.load(model, None if config is None else json.dumps(config))
 
     def unload(self, model: str) -> None:
         """See Server."""
@@ -183,10 +192,10 @@ class RunningServer:
             ) from None
         self._changed.add(model)
 
-    def load(self, model: str, config: Mapping[str, Any]) -> None:
+    def load(self, model: str, config: Mapping[str, Any] | None) -> None:
         """See Server."""
         self._changed.add(model)
-        self._load(model, json.dumps(config))
+        self._load(model, None if config is None else json.dumps(config))
 
     def unload(self, model: str) -> None:
         """See Server."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from tisfast import limits
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, PREFERRED, Value, Variant, configured, in_force
+from tisfast.analyze.variants import FORMAT, INSTANCES, MAX_BATCH, OWN, PREFERRED, Value, Variant, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
@@ -229,6 +229,8 @@ def free_axis(text: str) -> Axis:
             f"--set {text}: write PATH=VALUE,VALUE with a key of the configuration, as "
             "parameters.intra_op_thread_count=1,2,4"
         )
+    if path == FORMAT:
+        raise ConfigError(f"--set {text}: {path} is no key of a configuration; name the formats with --formats A,B")
     if path in OWN:
         raise ConfigError(f"--set {text}: {path} has a flag of its own; `tisfast analyze --help` names it")
     given: Sequence[Any]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.variants import Variant
 from tisfast.bench.figures import PERCENTILES, server_parts, supported, throughput
 from tisfast.bench.results import Measurement
@@ -129,12 +130,12 @@ class Trial:
     @property
     def key(self) -> str:
         """Names it in a checkpoint."""
-        return f"{self.variant.text} | {self.load}"
+        return f"{self.variant.text} | {self.mode} {float(self.level)!r}"
 
     @property
     def load(self) -> str:
         """Its level, for people."""
-        return f"{self.mode.replace('_', ' ')} {self.level:g}"
+        return f"{self.mode.replace('_', ' ')} {self.level:.10g}"
 
 
 def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int | None) -> Trial:
@@ -257,7 +258,9 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
     models = _shares_of(fields.pop("models"))
     all_rounds = tuple(Round(**{**each, "models": _shares_of(each["models"])}) for each in rounds)
-    return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
+    made = Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
+    check_fields(made)
+    return made
 
 
 def _shares_of(value: Mapping[str, Any]) -> dict[str, Share]:

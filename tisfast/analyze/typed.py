@@ -68,7 +68,8 @@ def _about_name(text: str) -> str:
 def _about_bound(text: str) -> str:
     sign = "<=" if "<=" in text else ">="
     name, _, _ = text.partition(sign)
-    return OTHER_NAMES.get(name.strip(), name.strip()) + sign
+    model, colon, own = name.strip().rpartition(":")
+    return f"{model}{colon}{OTHER_NAMES.get(own, own)}{sign}"
 
 
 ABOUT: Final[Mapping[str, Callable[[str], str]]] = {
