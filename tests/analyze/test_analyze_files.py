@@ -337,7 +337,7 @@ def test_the_page_is_whole_and_shows_the_bound():
         assert "script" not in checked.tags
         assert ('class="bound"' in text) is bool(rows)
         assert ("the others" in text) is (len(rows) > 8)
-        assert "is the mean of its measurements, also p99" in text
+        assert "are means of its measurements, also p99; batch and queue are of all their requests" in text
         assert "m<1>" not in text
     assert found[0].trial.variant.text == "instances 4"
 

@@ -40,7 +40,7 @@ def explained(
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
-    said += _of_formats(ranked, subject)
+    said += _of_formats(ranked, trials, subject)
     said += _of_instances(ranked, subject)
     said += _bounded(ranked, subject)
     said += _client(winner, default)
@@ -185,14 +185,18 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     )
 
 
-def _of_formats(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+def _of_formats(ranked: Sequence[Ranked], trials: Sequence[Trial], subject: Subject) -> Iterator[str]:
     """What each format gives at its best."""
     best: dict[str, Trial] = {}
     for each in ranked:
         best.setdefault(subject.served(each.trial.variant)[0], each.trial)
-    if not subject.formats or len(best) < 2:
+    if not subject.formats:
         return
     parts = [f"{name}: {each.throughput:.4g}/s{_execution(each)}" for name, each in best.items()]
+    tried = {subject.served(each.variant)[0] for each in trials}
+    parts += [
+        f"{name}: {'it failed' if name in tried else 'not measured'}" for name in subject.configs if name not in best
+    ]
     more = ", ..." if len(parts) > limits.ANALYZE_NAMED_MAX else ""
     yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}{more}."
 

@@ -144,7 +144,8 @@ def _table(result: Result) -> str:
         f"<section><h2>Variants</h2>{_grid(named[0], named[1:])}"
         '<p class="soft">Each variant at its best level. batch: samples of an execution on average; queue: share of '
         f"the time within the server. Variants within {result.aims.margin:g} % are alike, and the simpler one stands "
-        "first. Where a level was measured several times, each figure is the mean of its measurements, also p99.</p>"
+        "first. Where a level was measured several times, inferences and latencies are means of its measurements, also "
+        "p99; batch and queue are of all their requests, and memory is the most.</p>"
         "</section>"
     )
 

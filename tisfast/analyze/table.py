@@ -112,7 +112,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
                 + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, config)]
                 + ["No" if each.broken else "Yes", f"{figures.throughput:.6g}"]
                 + [
-                    f"{figures.latency_ms.get('p99', 0):.6g}",
+                    f"{figures.latency_ms['p99']:.6g}" if "p99" in figures.latency_ms else "",
                     "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
                     "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
                     "",

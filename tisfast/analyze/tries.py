@@ -16,7 +16,7 @@ from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Trial, joined, trial_of
-from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, in_force
+from tisfast.analyze.variants import DEFAULT, DELAY, INSTANCES, MAX_BATCH, PREFERRED, Variant, canonical, in_force
 from tisfast.bench.asked import Asked
 from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
@@ -176,11 +176,11 @@ class Tries:
 
     def _sweep(self, variant: Variant) -> list[Trial]:
         rows: list[Trial] = []
-        flat = 0
+        flat, waits = 0, self._waits(variant)
         for level in self.load.levels:
             row = self._trial(variant, level)
             rows.append(row)
-            if row.failure or self.aims.too_slow(row):
+            if (row.failure and not row.starved) or (not waits and len(rows) > 1 and self.aims.slower(row, rows[-2])):
                 break
             before = max((each.throughput for each in rows[:-1]), default=0.0)
             flat = 0 if row.throughput > GAINED * before else flat + 1
@@ -197,10 +197,26 @@ class Tries:
             row = self._trial(variant, level)
             rows.append(row)
             if row.failure and self.load.mode == "concurrency":
-                break  # it does not load, or fails: less load would but try that again; a rate may be too high
+                return rows  # it does not load, or fails: less load would but try that again; a rate may be too high
             if not row.failure and not self.aims.too_slow(row):
+                return rows
+        if self._waits(variant):
+            rows += self._step_up(variant, levels[at + 1 :])
+        return rows
+
+    def _step_up(self, variant: Variant, levels: Sequence[float]) -> list[Trial]:
+        """To higher levels, where batches may fill before their delay is over, until a bound of latency is kept."""
+        rows: list[Trial] = []
+        for level in levels:
+            rows.append(self._trial(variant, level))
+            if rows[-1].failure or not self.aims.too_slow(rows[-1]):
                 break
         return rows
+
+    def _waits(self, variant: Variant) -> bool:
+        """Few requests may wait for more to come, so latency may fall when there is more load."""
+        configs = self.bench.subject.configured(variant).values()
+        return any(in_force(DELAY, each) or in_force(PREFERRED, each) != "[]" for each in configs)
 
     def _busy_level(self, variant: Variant) -> int:
         """The number of the first level with two full batches for each instance, as Model Analyzer's."""

@@ -99,7 +99,7 @@ def _set_batching(made: Config, settings: Mapping[str, Value], before: int) -> N
 def _set_path(made: Config, path: str, value: Value) -> None:
     if path.startswith(PARAMETERS):
         name = path.removeprefix(PARAMETERS)
-        made["parameters"] = {**(made.get("parameters") or {}), name: {"string_value": _plain(value)}}
+        made["parameters"] = {**(made.get("parameters") or {}), name: {"string_value": parameter_text(value)}}
         return
     *folders, last = path.split(".")
     inner: Any = made
@@ -113,7 +113,7 @@ def _set_path(made: Config, path: str, value: Value) -> None:
     inner[last] = json.loads(value) if isinstance(value, str) else value
 
 
-def _plain(value: Value) -> str:
+def parameter_text(value: Value) -> str:
     """A parameter is a string: "4" and 4 are the same."""
     if isinstance(value, str):
         found = json.loads(value)
