@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,8 @@ SERVES = """Serve Triton model repositories, or model files as they lie.  Flags,
 """
 T = TypeVar("T")
 HELP_COLUMNS = 80
+SIGNALLED = 128
+"""And the number of the signal that ended a command."""
 
 
 class ServeOptions(NamedTuple):
@@ -108,13 +111,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # it was closed before the start, as by >&-
             sys.stdout.flush()
         return code
+    except KeyboardInterrupt:  # while modules were imported: commands that have more to say of it do so themselves
+        print("tisfast: interrupted", file=sys.stderr)
+        return SIGNALLED + signal.SIGINT
     except BrokenPipeError:  # whoever reads it has read enough, as in `tisfast docs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end
         return 1
-    except ConfigError as error:
-        return _fail(f"{error}\nTry 'tisfast {command} --help'.")
     except TisError as error:
-        return _fail(str(error))
+        return _fail(f"{error}\nTry 'tisfast {command} --help'." if isinstance(error, ConfigError) else str(error))
 
 
 def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
                 given.source,
                 samples=given.samples or None,
                 output=given.output,
-                targets=tuple(given.target or ()),
+                targets=given.target,
                 precisions=tuple(given.precision),
                 atol=given.atol,
                 rtol=given.rtol,
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="gets NAME/, the best model, report.json and report.html",
     )
-    add("--name", default="", help="of the model; else the file's")
+    add("--name", help="of the model; else the file's")
     add("--samples", action="append", metavar="FILE.npz",
         help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip
     add("--target", type=_names, metavar="A,B", help=f"formats: {', '.join(FORMATS)}; all by default")
@@ -125,9 +125,11 @@ def _parser() -> argparse.ArgumentParser:
         help="take the one that answers soonest, of those with N requests a second")  # fmt: skip
     add("--max-batch-size", type=_whole, default=DEFAULT.max_batch_size, metavar="N", help="of one that batches (8)")
     add("--concurrency", type=_wholes, default=DEFAULT.concurrency, metavar="A,B", help="requests at one time (1,8)")
-    add("--seconds", type=_number, default=DEFAULT.seconds, metavar="S", help="that a load takes at least (1)")
+    add(
+        "--seconds", type=_number, default=DEFAULT.seconds, metavar="S", help="that a load takes at least (1); from 0.1"
+    )
     add("--step-seconds", type=_number, default=DEFAULT.step_seconds, metavar="S",
-        help=f"that a framework may take for one step ({limits.CONVERT_STEP_SECONDS:g})")  # fmt: skip
+        help=f"that a framework may take for one step ({limits.CONVERT_STEP_SECONDS:g}); from 1")  # fmt: skip
     add("--allow-pickled-models", action="store_true", help="read files that can run code when they are read")
     return parser
 

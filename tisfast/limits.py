@@ -795,6 +795,8 @@ CONVERT_ANSWERS_BYTES_MAX: Final = 4 << 30
 """Bytes of the source's answers to all requests, which are held in memory."""
 CONVERT_SAMPLE_FILES_MAX: Final = 2000
 """Files or dictionaries of samples: of a model without batches each is a request."""
+CONVERT_ROOM_BYTES_MIN: Final = 1 << 20
+"""Of the temporary folder's disk: with less of it free, it is called full."""
 CONVERT_TOLERANCE_MAX: Final = 1e9
 """Of --atol and --rtol: above it nothing is told apart."""
 CONVERT_LOAD_SECONDS_MAX: Final = 3600.0

@@ -130,3 +130,21 @@ def test_from_python_an_interruption_has_what_was_measured(tmp_path):
         converted(network(tmp_path), targets=["onnx"], output=tmp_path / "out", told=told)
     assert [each.name for each in caught.value.found.tries] == ["onnx fp32"] and caught.value.found.best is None
     assert not (tmp_path / "out").exists()
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tisfast import cli
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tisfast.cli_convert":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
+sys.exit(cli.main(["convert", "a.onnx", "-o", "b"]))
+"""
+
+
+def test_ctrl_c_while_modules_are_read_is_a_sentence():
+    ran = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, "tisfast: interrupted\n")

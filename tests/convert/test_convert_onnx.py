@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from tests.convert.made_models import (  # noqa: E402
 )
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
-from tisfast.convert import trial  # noqa: E402
+from tisfast.convert import output, trial  # noqa: E402
 from tisfast.convert.onnx_steps import write_fp16  # noqa: E402
 from tisfast.convert.output import PAGE, REPORT  # noqa: E402
 from tisfast.errors import BadRequest, Unavailable  # noqa: E402
@@ -94,6 +95,14 @@ def test_a_model_without_batches_and_one_of_texts_are_compared(tmp_path):
     assert not found.signature.batches
 
 
+@pytest.mark.parametrize("kind", [object, "S", "U"])
+def test_texts_of_all_types_are_the_same(tmp_path, kind):
+    graph = made.model([made.node("Identity", ["a"], ["b"])], [("a", "BYTES", ("n", 2))], [("b", "BYTES", ("n", 2))])
+    texts = np.array([["a", "b"], ["c", ""]], object).astype(kind)
+    found = converted(save(tmp_path, "texts.onnx", graph), samples={"a": texts}, targets=["onnx"], concurrency=(1,))
+    assert found.tries[0].status == "ok", found.tries[0].reason
+
+
 def test_a_scalar_of_each_row_is_compared(tmp_path):
     nodes = [made.node("ReduceSum", ["a", "axes"], ["b"], keepdims=0)]
     axes = made.constant("axes", np.array([1], np.int64))
@@ -143,7 +152,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
     for given, options, said in [
         (tmp_path / "nix.onnx", {}, "nix.onnx: there is no such file"),
         (tmp_path, {}, "a folder without a model"),
-        (tmp_path / "file", {}, "no model that can be served"),
+        (tmp_path / "file", {}, "no model that tisfast convert takes"),
         (source, {"output": tmp_path / "file" / "x"}, "cannot be written to"),
         (source, {"output": tmp_path / "out"}, "has 'net' already, and tisfast convert has not written it"),
         (source, {"samples": tmp_path / "nix.npz"}, "there is no such file"),
@@ -282,3 +291,32 @@ def test_the_time_of_the_comparison_has_a_bound(tmp_path, monkeypatch):
     (row,) = converted(network(tmp_path), samples={"x": X}, targets=["onnx"], precisions=["fp32"]).tries
     assert row.status == "failed"
     assert row.reason == "1 of 4 samples were answered in 300 s: give fewer, or more time with --step-seconds"
+
+
+def test_a_graph_without_ranks_is_a_sentence(tmp_path):
+    graph = made.model([made.node("Identity", ["x"], ["y"])], [("x", "FP32", ("n", 8))], [("y", "FP32", ("n", 8))])
+    for each in (*graph.graph.input, *graph.graph.output):
+        each.type.tensor_type.ClearField("shape")
+    with pytest.raises(BadRequest, match=r"does not tell how many dimensions input 'x' has.*\[3, 8\]: export it"):
+        converted(save(tmp_path, "free.onnx", graph), samples={"x": X}, **HERE)
+
+
+def test_clients_are_told_of_dimensions_that_the_source_has_not(tmp_path):
+    nodes = [made.node("ReduceSum", ["a", "axes"], ["b"], keepdims=0)]
+    axes = made.constant("axes", np.array([1], np.int64))
+    graph = made.model(nodes, [("a", "FP32", ("n", 2))], [("b", "FP32", ("n",))], [axes])
+    found = converted(save(tmp_path, "sums.onnx", graph), precisions=["fp32"], targets=["onnx"], concurrency=(1,))
+    assert "clients see a last dimension of size 1 more than the source has: of b" in found.notes
+
+
+def test_a_full_output_folder_is_a_sentence(tmp_path, monkeypatch):
+    def full(source, target, **_):
+        raise shutil.Error([(str(source), str(target), "[Errno 28] No space left on device")])
+
+    monkeypatch.setattr(output.shutil, "copytree", full)
+    with pytest.raises(Unavailable) as found:
+        converted(network(tmp_path), samples={"x": X}, targets=["onnx"], concurrency=(1,), output=tmp_path / "out")
+    said = (
+        f"-o {tmp_path / 'out'} could not be written ([Errno 28] No space left on device): it needs room for the model"
+    )
+    assert found.value.message == said

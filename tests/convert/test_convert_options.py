@@ -29,7 +29,9 @@ from tisfast.errors import BadRequest  # noqa: E402
         ("--concurrency", [",".join(["1"] * 17)], "has 17 numbers: give 1 to 16"),
         ("--concurrency", ["", "1,", "2.5"], "is no number"),
         ("--precision", ["", ","], "names none: there are fp32 and fp16"),
-        ("--name", ["/tmp/x", "../x", "..", ".", ".x", "a/b", "a\\b", "a\nb", "x" * 256], "is no name of a model"),
+        ("--target", ["", ","], "names none: there are pt2, "),
+        ("--output", [""], "-o is empty: name a folder"),
+        ("--name", ["", "/tmp/x", "../x", "..", ".", ".x", "a/b", "a\\b", "a\nb", "x" * 256], "is no name of a model"),
         ("--name", ["x" * 250], "File name too long"),
     ],
 )
@@ -49,6 +51,8 @@ def test_the_command_names_the_flag_and_the_limit(tmp_path, capsys, flag, values
         ("max_batch_size", [2.5, True, "8", None], "--max-batch-size is"),
         ("concurrency", [8, "8", (1.5,), (None,), ()], "--concurrency"),
         ("targets", ["onnx", 7], "--target is"),
+        ("targets", [(), []], "--target names none"),
+        ("output", [""], "-o is empty"),
         ("name", [7, b"net"], "--name"),
     ],
 )

@@ -114,3 +114,26 @@ def test_the_document_and_the_page_tell_tolerances_and_which_load_they_show():
     held = replace(conversion(sooner, best=sooner), wanted=Wanted(2.0))
     assert document(held)["best_load"] == 1 and "p99 latency, with 1 at one time" in page(document(held))
     assert re.search(r"^onnx fp32 \* .* 900 +4% +0.9 +1 +1$", table(held), re.MULTILINE)
+
+
+def test_doubts_of_several_loads_are_one_sentence():
+    busy = "the mean latency is known only within {} %: the client had no core for {}% of the time; run it elsewhere"
+    loads = (level(1, 900.0, busy.format("4.4", 31)), level(8, 990.0, busy.format("1.6e+02", 20)))
+    told = table(conversion(replace(RIGHT, measured=loads), NOTED))
+    assert (
+        "\nonnx fp32 at 1, onnx fp32 at 8: the mean latency is known only within 4.4 % to 1.6e+02 %: the client had no "
+        "core for 20% to 31% of the time\n"
+    ) in told
+    assert told.count("known only") == 2
+
+
+def test_one_sample_is_one():
+    assert "with the source: 1 sample, alone" in table(replace(ALL, rows=1))
+
+
+def test_the_page_has_what_decides_first_and_names_in_its_charts():
+    told = page(document(ALL))
+    heads = re.findall(r"<th>(.*?)</th>", told)
+    assert heads[:4] == ["format<br>", "result<br>", "requests/s<br>at 1", "within<br>at 1"]
+    assert re.search(r'text-anchor="end">onnx fp32</text>', told) and "its average latency" in told
+    assert "<td>clients ask it for &lt;input__0&gt; (X)</td>" in told and "<td>wrong: output" in told

@@ -84,3 +84,18 @@ def test_a_format_that_failed_under_load_does_not_win():
 def test_the_load_that_is_shown_holds_the_latency():
     assert shown(SLOW, Wanted()).concurrency == 8 and shown(SLOW, Wanted(max_latency_ms=20)).concurrency == 1
     assert shown(SLOW, Wanted(max_latency_ms=0.1)).concurrency == 8 and shown(made("none"), Wanted()) is None
+
+
+def test_what_another_one_clearly_beats_is_out():
+    """Also where the best figure of all is so badly known that it is like any other."""
+
+    def known(name, rate, ms, within):
+        each = made(name, (1, rate, ms))
+        return replace(each, measured=(replace(each.measured[0], within=within),))
+
+    slow, quick, doubtful = (
+        known("slow", 500.0, 2.0, 0.05), known("quick", 800.0, 1.3, 0.05), known("doubtful", 1000.0, 1.0, 2.0),
+    )  # fmt: skip
+    assert choose((slow, doubtful), Wanted())[0] is slow
+    assert choose((slow, quick, doubtful), Wanted())[0] is quick
+    assert choose((slow, quick, doubtful), Wanted(min_throughput=1))[0] is quick

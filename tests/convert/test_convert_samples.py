@@ -35,7 +35,7 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         (tmp_path / "text.npz", "cannot be read as arrays of numpy.savez"),
         (tmp_path / "one.npy", "one array without a name"),
         (tmp_path / "none.npz", "holds no arrays"),
-        (tmp_path / "object.npz", "cannot be read"),
+        (tmp_path / "object.npz", "an array of Python's objects"),
         ({"x": np.array([{}], object)}, "'x' of the samples is of object"),
         ({"x": np.array(["2026"], "datetime64[D]")}, "'x' of the samples is of datetime64"),
         (7, "not int"),
@@ -155,3 +155,20 @@ def test_numbers_that_fit_are_cast():
     assert found["x"].dtype == np.uint8 and found["x"].tolist() == [0, 255]
     (found,) = fitted([{"x": np.array([np.inf, 1.5])}], Signature((Tensor("x", "FP32", (-1,)),), (), True))
     assert found["x"].dtype == np.float32 and found["x"].tolist() == [np.inf, 1.5]
+
+
+def test_texts_in_a_file_are_an_array_of_str(tmp_path):
+    path = tmp_path / "texts.npz"
+    np.savez(path, t=np.array([["a", "é"]], object))
+    with pytest.raises(BadRequest, match=r"write texts as an array of str, array.astype\(str\)"):
+        read_samples(path)
+    np.savez(path, t=np.array([["a", "é"]], object).astype(str))
+    assert read_samples(path)[0]["t"].tolist() == [["a", "é"]]
+
+
+def test_what_cannot_be_drawn_says_why():
+    x, y = Tensor("x", "FP32", (-1, 4)), Tensor("y", "FP32", ())
+    with pytest.raises(BadRequest, match=r"'x' is FP32 \[-1, 4\], whose first size is no batch, as output 'y' is \[\]"):
+        drawn(Signature((x,), (y,), False))
+    with pytest.raises(BadRequest, match=r"'z' is FP32 \[-1, -1\], and what to send is not known"):
+        drawn(Signature((x, Tensor("z", "FP32", (-1, -1))), (x,), True))

@@ -16,8 +16,13 @@ pytest.importorskip("skl2onnx")
 import joblib  # noqa: E402 - they are there
 import pandas  # noqa: E402
 import skops.io  # noqa: E402
+from sklearn.cluster import KMeans  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor  # noqa: E402
+from sklearn.ensemble import (  # noqa: E402
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
@@ -175,3 +180,20 @@ def test_a_format_that_fails_under_load_is_no_winner(tmp_path):
     assert row.status == "failed" and found.best is None
     assert re.search(r"^\d+ of \d+ requests failed with 1 at one time: .*too tired", row.reason), row.reason
     assert row.max_absolute == 0 and row.measured[0].errors > 0
+
+
+def test_without_samples_an_estimator_gets_the_type_that_it_takes(tmp_path):
+    """This one takes nothing but what it was fitted on."""
+    table = np.random.default_rng(0).standard_normal((40, 3))
+    joblib.dump(KMeans(2, n_init=1).fit(table), tmp_path / "groups.joblib")
+    found = converted(tmp_path / "groups.joblib", allow_pickled=True, targets=["sklearn"], concurrency=(1,))
+    assert found.signature.inputs == (Tensor("X", "FP64", (-1, 3)),) and found.drawn
+    assert [(each.status, each.reason) for each in found.tries] == [("ok", "")]
+
+
+def test_what_fp16_does_not_know_is_a_sentence(tmp_path):
+    model = GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0])
+    joblib.dump(model, tmp_path / "boosted.joblib")
+    found = converted(tmp_path / "boosted.joblib", allow_pickled=True, targets=["onnx"], concurrency=(1,))
+    single, half = found.tries
+    assert single.status == "ok" and (half.status == "ok" or "into FP16 does not know all operators" in half.reason)

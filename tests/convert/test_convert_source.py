@@ -79,3 +79,10 @@ def test_without_the_framework_the_source_names_the_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Unavailable, match=r"the source needs torch, which this Python does not have.*tisfast\[torch\]"):
         converted("pack.age:make", samples={"x": [[1.0]]})
+
+
+def test_a_file_of_another_kind_is_told_what_is_taken(tmp_path):
+    for name in ("net.csv", "net"):
+        (tmp_path / name).touch()
+        with pytest.raises(BadRequest, match=f"{name} is no model that tisfast convert takes; it takes ONNX"):
+            read_source(tmp_path / name, allow_pickled=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,3 +91,10 @@ def test_a_step_dies_with_its_parent(tmp_path):
 def test_of_a_long_reason_the_beginning_is_shown():
     assert shortened("a\n b") == "a b"
     assert shortened("begin" + "x" * 1000) == "begin" + "x" * 495 + "..."
+
+
+def test_a_full_disk_is_told_in_place_of_what_a_framework_does_not_say(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("tisfast.convert.steps.shutil.disk_usage", lambda _: usage._replace(free=4096))
+    with pytest.raises(StepFailed, match=r"temporary folder .* is full \(4096 bytes are free\).*set TMPDIR"):
+        run_step(f"{FAULTY}.fail", {}, tmp_path / "step", 60)

@@ -19,6 +19,8 @@ COLOURS: Final = 8
 TICKS: Final = 5
 DECADES_MAX: Final = 4
 """Of a logarithmic axis that also has ticks between powers of ten."""
+CHARACTER: Final = 5.4
+"""Its width, on the average."""
 BAR: Final = 22
 GAP: Final = 10
 
@@ -184,7 +186,8 @@ def stacked_bars(title: str, label: str, names: Sequence[str], rows: Sequence[tu
     height = TOP + len(rows) * (BAR + GAP) + BOTTOM
     totals = [sum(max(value, 0) for value in values) for _, values in rows]
     axis = Axis(label)
-    across = Scale(axis, totals, LEFT + 20, WIDTH - RIGHT)
+    room = max(LEFT + 15.0, min(max((len(name) for name, _ in rows), default=0) * CHARACTER, WIDTH / 2))
+    across = Scale(axis, totals, room + 5, WIDTH - RIGHT)
     parts = [_open(title, height)]
     for value, text in across.ticks():
         at = across.at(value)
@@ -192,7 +195,7 @@ def stacked_bars(title: str, label: str, names: Sequence[str], rows: Sequence[tu
         parts.append(f'<text x="{at:.1f}" y="{height - BOTTOM + 14}" text-anchor="middle">{escape(text)}</text>')
     for number_of, (name, values) in enumerate(rows):
         top, left = TOP + number_of * (BAR + GAP) + GAP / 2, 0.0
-        parts.append(f'<text x="{LEFT + 15}" y="{top + BAR / 2 + 4:g}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<text x="{room:g}" y="{top + BAR / 2 + 4:g}" text-anchor="end">{escape(name)}</text>')
         for colour, (part, value) in enumerate(zip(names, values, strict=True)):
             if value <= 0:
                 continue

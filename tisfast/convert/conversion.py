@@ -17,7 +17,7 @@ from tisfast.convert.compare import scale_of, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.options import Options, check_name, checked
 from tisfast.convert.output import output as output_folder
-from tisfast.convert.output import write_model_folder, write_reports
+from tisfast.convert.output import why, write_model_folder, write_reports
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import document
 from tisfast.convert.results import Conversion, Try, choose, failure
@@ -66,12 +66,14 @@ def convert(
     Interrupted, a KeyboardInterrupt, with what was measured until then.
     """
     asked = checked(options)
-    if asked.name:
+    if asked.name is not None:
         check_name(asked.name, "--name")
+    if output is not None and not os.fspath(output):
+        raise BadRequest("-o is empty: name a folder, '.' for this one")
     found = read_source(source, allow_pickled=asked.allow_pickled)
-    if asked.name:
+    if asked.name is not None:
         found = found._replace(name=asked.name)
-    routes = routes_of(found.kind, asked.targets, asked.precisions)
+    routes = routes_of(found.kind, asked.targets or (), asked.precisions)
     arrays = read_samples(samples)
     if lacking := missing(REFERENCES[found.kind][1]):
         raise Unavailable(f"the source {lacking}")
@@ -128,6 +130,9 @@ class _Run:
         notes = tuple(told["notes"])
         if told["drawn"]:
             notes += ("the samples are random numbers: real ones show more; give them with --samples",)
+        signature = self._signature
+        if points := [each.name for each in (*signature.inputs, *signature.outputs) if signature.is_scalar(each)]:
+            notes += (f"clients see a last dimension of size 1 more than the source has: of {', '.join(points)}",)
         given = [each for each in PRECISIONS if each in self._asked.precisions]
         tolerances = {each: tolerance_of(each, self._asked.atol, self._asked.rtol) for each in given}
         scales = {name: scale for name, scale in self._scales.items() if scale}
@@ -253,7 +258,5 @@ class _Run:
                 result = replace(result, notes=(*result.notes, f"{model} is of an earlier conversion, and stays"))
             write_reports(document(result), folder)
         except OSError as error:
-            raise Unavailable(
-                f"-o {folder} could not be written ({error.strerror or error}): it needs room for the model"
-            ) from None
+            raise Unavailable(f"-o {folder} could not be written ({why(error)}): it needs room for the model") from None
         return result

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from tisfast.convert.onnx_graphs import with_unique_names
 from tisfast.convert.onnx_weights import files_beside
 from tisfast.convert.references import Array, answer, given_samples
+from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
@@ -38,11 +41,27 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     signature = signature_of(session)
     names = [each.name for each in signature.outputs]
 
-    def run(feeds: dict[str, Array]) -> dict[str, Array]:
-        texts = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in feeds.items()}
-        return dict(zip(names, session.run(names, texts), strict=True))
+    samples = given_samples(request)
+    for sample in samples:
+        _check_ranks(signature.inputs, sample, "input")
 
-    return answer(request, folder, signature, given_samples(request), run)
+    def run(feeds: dict[str, Array]) -> dict[str, Array]:
+        found = dict(zip(names, session.run(names, {name: texts(each) for name, each in feeds.items()}), strict=True))
+        _check_ranks(signature.outputs, found, "output")
+        return found
+
+    return answer(request, folder, signature, samples, run)
+
+
+def _check_ranks(tensors: Sequence[Tensor], arrays: Mapping[str, Array], role: str) -> None:
+    """Raises BadRequest for a tensor whose number of dimensions the graph does not tell: it looks like a scalar."""
+    for each in tensors:
+        if not each.dims and each.name in arrays and np.ndim(arrays[each.name]):
+            raise BadRequest(
+                f"the graph does not tell how many dimensions {role} '{each.name}' has, so that servers take it for a "
+                f"scalar, and here it is shaped {list(np.shape(arrays[each.name]))}: export it with the shapes of its "
+                "inputs and outputs (sizes may be open)"
+            )
 
 
 def signature_of(session: Any) -> Signature:

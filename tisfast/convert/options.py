@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.convert.formats import PRECISIONS
+from tisfast.convert.formats import FORMATS, PRECISIONS
 from tisfast.convert.trial import Verify
 from tisfast.errors import BadRequest
 from tisfast.repo.layout import GIVEN_NAME, is_given_name
@@ -17,7 +17,7 @@ from tisfast.repo.layout import GIVEN_NAME, is_given_name
 class Options:
     """Of a conversion; see `convert`."""
 
-    targets: Sequence[str] = ()
+    targets: Sequence[str] | None = None
     precisions: Sequence[str] = PRECISIONS
     atol: float | None = None
     rtol: float | None = None
@@ -27,7 +27,7 @@ class Options:
     concurrency: Sequence[int] = (1, 8)
     seconds: float = 1.0
     step_seconds: float = limits.CONVERT_STEP_SECONDS
-    name: str = ""
+    name: str | None = None
     allow_pickled: bool = False
     verify: Verify | None = None
     told: Callable[[str], None] = field(default=lambda _: None)
@@ -57,8 +57,13 @@ def checked(options: Mapping[str, Any]) -> Options:
             _check(flag, value, least, most)
     _check_whole("--max-batch-size", asked.max_batch_size, limits.CONVERT_BATCH_SIZE_MAX)
     for name, flag in (("targets", "--target"), ("precisions", "--precision"), ("concurrency", "--concurrency")):
-        if isinstance(getattr(asked, name), str) or not isinstance(getattr(asked, name), Sequence):
-            raise BadRequest(f"{flag} is {getattr(asked, name)!r:.100}: give a list")
+        value = getattr(asked, name)
+        if value is None and known[name].default is None:
+            continue
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise BadRequest(f"{flag} is {value!r:.100}: give a list")
+    if asked.targets is not None and not asked.targets:
+        raise BadRequest(f"--target names none: there are {', '.join(FORMATS)}; leave it out for all")
     if not asked.precisions:
         raise BadRequest(f"--precision names none: there are {' and '.join(PRECISIONS)}")
     if not 0 < len(asked.concurrency) <= limits.CONVERT_LOADS_MAX:

@@ -72,6 +72,14 @@ def write_model_folder(made: Path, target: Path) -> None:
         check_ours(target.parent, target.name)  # as late as can be: people work there while formats are tried
 
 
+def why(error: OSError) -> str:
+    """What the system says.  shutil gathers the errors of all files of a folder in a list: the first one's."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        _source, _target, said = error.args[0][0]
+        return str(said)
+    return error.strerror or str(error)
+
+
 def write_reports(told: dict[str, Any], folder: Path) -> None:
     """Raises Unavailable."""
     write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")

@@ -71,7 +71,7 @@ def answer(
         "signature": signature.document(),
         "cases": [each.name for each in cases],
         "rows": rows,
-        "drawn": not request["samples"],
+        "drawn": bool(signature.inputs) and not request["samples"],
         "notes": notes,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from tisfast.convert.results import Conversion, Try, shown
 
 SCHEMA: Final = "tisfast-convert/1"
 ADVICE: Final = re.compile(r"; |: look ")
+SHARE: Final = re.compile(r"\d[\d.]*(?:e[+-]\d+)? ?%")
 WORDS: Final = 2
 HEAD: Final = (
     "format",
@@ -112,14 +113,15 @@ def _below(found: Conversion) -> Iterator[str]:
             yield f"{each.name}: {each.status}: {each.reason}"
         elif each.note:
             yield f"{each.name}: {each.note}"
-    doubts = list(unstable(found.tries))
+    loads = ((f"{each.name} at {level.concurrency}", asdict(level)) for each in found.tries for level in each.measured)
+    doubts = [f"{names}: {reason}" for names, reason in unstable(loads)]
     yield from doubts
     if doubts:
         yield "More --seconds make figures surer, and so does a machine that does nothing else."
     told = "; ".join(
         f"{name} {text}" for name, text in within({key: each._asdict() for key, each in found.tolerances.items()})
     )
-    yield f"Compared with the source: {found.rows} samples, {found.asked}."
+    yield f"Compared with the source: {counted(found.rows, 'sample')}, {found.asked}."
     if told:
         yield f"They may differ by: {told}."
     yield from (f"Note: {each}." for each in found.notes)
@@ -128,9 +130,30 @@ def _below(found: Conversion) -> Iterator[str]:
         yield f"Written: {found.model}; serve it with: tisfast serve --model-repository {found.model.parent}"
 
 
-def unstable(tries: Sequence[Try]) -> Iterator[str]:
-    """Loads whose figures are not known well, a sentence each: bench's reason, without what to do about it there."""
-    for each in tries:
-        for level in each.measured:
-            if not level.stable and not level.errors:
-                yield f"{each.name} at {level.concurrency}: {ADVICE.split(level.reason)[0]}"
+def counted(count: int, noun: str) -> str:
+    """For people."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def unstable(loads: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """(names of loads, why their figures are not known well): one pair for all that have a reason in common.
+
+    loads: name and fields of Measured.  Reasons are bench's, without what to do about it there.
+    """
+    alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for name, level in loads:
+        if not level["stable"] and not level["errors"]:
+            reason = ADVICE.split(level["reason"])[0]
+            alike.setdefault(tuple(SHARE.split(reason)), []).append((name, reason))
+    for words, found in alike.items():
+        shares = zip(*(SHARE.findall(reason) for _, reason in found), strict=True)
+        yield ", ".join(name for name, _ in found), _joined(words, [_range(each) for each in shares])
+
+
+def _joined(words: Sequence[str], between: Sequence[str]) -> str:
+    return words[0] + "".join(share + word for share, word in zip(between, words[1:], strict=True))
+
+
+def _range(shares: Sequence[str]) -> str:
+    least, most = (pick(shares, key=lambda each: float(each.rstrip(" %"))) for pick in (min, max))
+    return least if least == most else f"{least} to {most}"

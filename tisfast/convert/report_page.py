@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, stacked_bars
-from tisfast.convert.report import ADVICE, percent, size, within
+from tisfast.convert.report import percent, size, unstable, within
 
 KINDS: Final = {"ok": "good", "wrong": "bad", "failed": "bad", "skipped": "soft"}
 """Classes of the page's style."""
@@ -51,16 +51,20 @@ def _cards(document: Mapping[str, Any]) -> str:
 
 
 def _figures(tries: Sequence[Mapping[str, Any]]) -> str:
-    shown = [(at, each) for at, each in enumerate(tries, 1) if each["measured"]][:COLOURS]
+    shown = [each for each in tries if each["measured"]][:COLOURS]
     if not shown:
         return ""
-    lines = [Series(each["name"], [_point(each, level) for level in each["measured"]]) for _, each in shown]
-    rows = [(f"{at}", [max(float(level["throughput"]) for level in each["measured"])]) for at, each in shown]
+    lines = [Series(each["name"], [_point(each, level) for level in each["measured"]]) for each in shown]
+    rows = [(each["name"], [max(float(level["throughput"]) for level in each["measured"])]) for each in shown]
     load = line_chart("Latency against throughput", lines, Axis("requests a second"), Axis("average latency, ms"))
-    most = stacked_bars("Throughput", "requests a second, by row of the table", ["most requests a second"], rows)
+    most = stacked_bars("Throughput", "requests a second", ["most requests a second"], rows)
     return (
         '<div class="figures">'
-        + figure("Latency against throughput", load, "Each point is a load. To the right and low is good.")
+        + figure(
+            "Latency against throughput",
+            load,
+            "Each point is a load, with its average latency. To the right and low is good.",
+        )
         + figure("Throughput", most, "Of the load with the most.")
         + "</div>"
     )
@@ -74,35 +78,38 @@ def _point(each: Mapping[str, Any], level: Mapping[str, Any]) -> tuple[float, fl
 def _table(document: Mapping[str, Any]) -> str:
     tries = document["tries"]
     loads = list(dict.fromkeys(level["concurrency"] for each in tries for level in each["measured"]))
-    heads = ["format", "row", "result", "max abs diff", "max rel diff", "size", "made in s", "loaded in s"]
-    heads += [f"{what} at {load}" for load in loads for what in ("requests/s", "within", "p50 ms", "p99 ms")]
+    heads = [("format", ""), ("result", "")]
+    heads += [(what, f"at {load}") for load in loads for what in ("requests/s", "within", "p50 ms", "p99 ms")]
+    heads += [("max abs", "diff"), ("max rel", "diff"), ("size", ""), ("made in s,", "loaded in s")]
     rows = []
-    for at, each in enumerate(tries, 1):
+    for each in tries:
         levels = {level["concurrency"]: level for level in each["measured"]}
-        cells = [_number(each["max_absolute"]), _number(each["max_relative"]), size(each["nbytes"])]
-        cells += [f"{each[key]:.1f}" if each[key] else "" for key in ("convert_seconds", "load_seconds")]
+        cells: list[str] = []
         for load in loads:
             level = levels.get(load)
             figures = [f"{level[key]:.4g}" for key in ("throughput", "p50_ms", "p99_ms")] if level else [""] * 3
             cells += [figures[0], percent(level["within"]) if level else "", *figures[1:]]
+        cells += [_number(each["max_absolute"]), _number(each["max_relative"]), size(each["nbytes"])]
+        times = [f"{each[key]:.1f}" for key in ("convert_seconds", "load_seconds") if each[key]]
+        cells.append(", ".join(times))
         mark = " *" if each["name"] == document["best"] else ""
         status = each["status"]
         result = f'<td class="{KINDS[status]}">{status}</td>'
-        first = f"<td>{escape(each['name'] + mark)}</td><td>{at}</td>{result}"
+        first = f"<td>{escape(each['name'] + mark)}</td>{result}"
         rows.append(f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    return f'<section><h2>Formats</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div></section>'
+    head = "".join(f"<th>{escape(above)}<br>{escape(below)}</th>" for above, below in heads)
+    shown = f'<table style="font-size:13px"><tr>{head}</tr>{"".join(rows)}</table>'
+    return f'<section><h2>Formats</h2><div class="scroll">{shown}</div></section>'
 
 
 def _reasons(tries: Sequence[Mapping[str, Any]]) -> str:
-    said = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
-    said += [
-        (f"{each['name']} at {level['concurrency']}", "not stable", ADVICE.split(level["reason"])[0])
-        for each in tries
-        for level in each["measured"]
-        if not level["stable"]
-    ]
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in said if row[2])
+    told = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
+    said = [(name, text if status == "ok" else f"{status}: {text}") for name, status, text in told if text]
+    loads = ((f"{each['name']} at {level['concurrency']}", level) for each in tries for level in each["measured"])
+    said += [("not stable", f"{names}: {reason}") for names, reason in unstable(loads)]
+    rows = "".join(
+        f'<tr><td style="white-space:nowrap">{escape(name)}</td><td>{escape(text)}</td></tr>' for name, text in said
+    )
     if not rows:
         return ""
     return f'<section><h2>What is to be known</h2><table class="text">{rows}</table></section>'

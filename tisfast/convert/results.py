@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -134,7 +134,7 @@ def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
     if wanted.min_throughput:
         return _quickest(fitting, wanted)
     most = max((_counted(each, wanted) for each in fitting), key=lambda level: level.throughput)
-    best = next(each for each in fitting if _alike(_counted(each, wanted), most, "throughput"))
+    best = _unbeaten(fitting, lambda each: _counted(each, wanted), "throughput", 1)
     level = _counted(best, wanted)
     within = f" with a p99 within {wanted.max_latency_ms:g} ms" if wanted.max_latency_ms else ""
     if level is most:
@@ -167,12 +167,25 @@ def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
             f"no format answers {wanted.min_throughput:g} requests a second: the most is {best:.4g}; lower "
             "--min-throughput, or raise --concurrency"
         )
-    least = min((_lightest(each) for each in enough), key=lambda level: level.mean_ms)
-    found = next(each for each in enough if _alike(_lightest(each), least, "mean_ms"))
+    found = _unbeaten(enough, _lightest, "mean_ms", -1)
     return found, (
         f"{found.name} answers soonest, within {_lightest(found).mean_ms:.3g} ms on the average, of those that answer "
         f"{wanted.min_throughput:g} requests a second"
     )
+
+
+def _unbeaten(tries: Sequence[Try], load: Callable[[Try], Measured], figure: str, sign: int) -> Try:
+    """The first one that no other clearly beats.  sign: 1 where more of the figure is better, else -1.
+
+    Held against all: of the one with the best figure alone, that figure may be badly known, and like any other.
+    """
+
+    def beats(other: Measured, one: Measured) -> bool:
+        ahead = sign * (float(getattr(other, figure)) - float(getattr(one, figure)))
+        return ahead > 0 and not _alike(one, other, figure)
+
+    loads = [(each, load(each)) for each in tries]
+    return next(each for each, own in loads if not any(beats(other, own) for _, other in loads))
 
 
 def _alike(one: Measured, other: Measured, figure: str) -> bool:

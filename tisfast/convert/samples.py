@@ -72,6 +72,11 @@ def _read(given: Any) -> dict[str, Array]:
             check_bytes(sum(each.file_size for each in file.zip.infolist()), f"--samples {path}: its arrays")
             found = {name: _array(name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if "Object arrays" in str(error):  # as numpy says it
+            raise BadRequest(
+                f"--samples {path} holds an array of Python's objects, which only a pickle can hold: write texts as an "
+                "array of str, array.astype(str), and numbers as an array of numbers"
+            ) from None
         raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
     if not found:
         raise BadRequest(f"--samples {path} holds no arrays: write them with numpy.savez(x=...)")
@@ -81,13 +86,23 @@ def _read(given: Any) -> dict[str, Array]:
 def _array(name: str, array: Array) -> Array:
     if not isinstance(array, np.ndarray):  # another file in the archive
         raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
-    if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _texts(array)):
+    if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _are_texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
     return array
 
 
-def _texts(array: Array) -> bool:
+def _are_texts(array: Array) -> bool:
     return all(isinstance(each, str | bytes) for each in array.ravel().tolist())
+
+
+def texts(array: Array) -> Array:
+    """Texts as Python's own: frameworks take bytes for other texts, or for how Python shows them."""
+    if array.dtype.kind not in "SUO":
+        return array
+    strings = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    found = np.empty(len(strings), object)
+    found[:] = strings
+    return found.reshape(array.shape)
 
 
 def drawn(signature: Signature) -> dict[str, Array]:
@@ -98,8 +113,8 @@ def drawn(signature: Signature) -> dict[str, Array]:
         dims = each.dims[1:] if signature.batches else each.dims
         if -1 in dims or each.datatype in ("BYTES", "BF16"):
             raise BadRequest(
-                f"input '{each.name}' is {each.datatype} {list(each.dims)}, and what to send is not known: give "
-                "--samples FILE.npz, with an array for each input"
+                f"input '{each.name}' is {each.datatype} {list(each.dims)}{_open(each, signature)}, and what to send "
+                "is not known: give --samples FILE.npz, with an array for each input"
             )
         shape = (DRAWN_ROWS, *dims) if signature.batches else dims
         dtype = dtype_of(each)
@@ -109,6 +124,17 @@ def drawn(signature: Signature) -> dict[str, Array]:
         else:
             found[each.name] = random.integers(0, 2, shape).astype(dtype)
     return found
+
+
+def _open(tensor: Tensor, signature: Signature) -> str:
+    """Why its first size is no batch, where it looks like one."""
+    if signature.batches or tensor.dims[:1] != (-1,) or -1 in tensor.dims[1:]:
+        return ""
+    for role, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        for each in tensors:
+            if each.dims[:1] != (-1,):
+                return f", whose first size is no batch, as {role} '{each.name}' is {list(each.dims)} and has none"
+    return ""
 
 
 def dtype_of(tensor: Tensor) -> np.dtype[Any]:

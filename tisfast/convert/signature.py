@@ -68,5 +68,8 @@ class Signature:
 
     def sent(self, tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that a client sends for an array of the model's: see `reshape` of the configuration."""
-        scalar = len(tensor.dims) == (1 if self.joined else 0)
-        return (*shape, 1) if scalar else tuple(shape)
+        return (*shape, 1) if self.is_scalar(tensor) else tuple(shape)
+
+    def is_scalar(self, tensor: Tensor) -> bool:
+        """Whether it has no dimensions, beside the batch of one that the server knows."""
+        return len(tensor.dims) == (1 if self.joined else 0)

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,9 @@ from tisfast.client.arrays import datatype_of
 from tisfast.convert.onnx_graphs import rename_outputs
 from tisfast.convert.onnx_steps import signature_of, write_fp16
 from tisfast.convert.references import Array, answer, given_samples
+from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
+from tisfast.convert.steps import shortened
 from tisfast.errors import BadRequest
 
 METHODS: Final = ("predict", "predict_proba", "transform")
@@ -30,6 +32,9 @@ HARMLESS: Final = ("numpy.dtype",)
 """Types that skops calls unknown, and that run nothing."""
 OPSET: Final = 18
 MODULES: Final = "*.py"
+
+
+Run = Callable[[dict[str, Array]], dict[str, Array]]
 
 
 def opened(request: Mapping[str, Any]) -> Any:
@@ -67,11 +72,11 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     methods = [each for each in METHODS if callable(getattr(estimator, each, None))]
     if not methods:
         raise BadRequest(f"{request['text']} holds a {type(estimator).__name__}, without any of {', '.join(METHODS)}")
-    samples = [_columns(each, estimator) for each in samples] or [_drawn(request, estimator)]
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
         return {method: _answered(getattr(estimator, method)(_table(feeds, estimator)), method) for method in methods}
 
+    samples = [_columns(each, estimator) for each in samples] or [_drawn(request, estimator, run)]
     return answer(request, folder, _signature(samples, run), samples, run)
 
 
@@ -93,7 +98,15 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     _write_onnx(request, target)
     if half:
         write_fp16(target, Path(request["target"]))
-    session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
+    try:
+        session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
+    except Exception as error:  # of several types, all of its own
+        if not half:
+            raise
+        raise BadRequest(
+            "ONNX Runtime's transformation into FP16 does not know all operators of this estimator, and makes a graph "
+            f"that it does not load itself: {shortened(str(error))}"
+        ) from error
     names = [each.name for each in session.get_inputs()]
     for each in Signature.read(request["signature"]).inputs:
         if each.name not in names:  # clients that send it would be refused
@@ -149,7 +162,8 @@ def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
 # ---- parts
 
 
-def _drawn(request: Mapping[str, Any], estimator: Any) -> dict[str, Array]:
+def _drawn(request: Mapping[str, Any], estimator: Any, run: Run) -> dict[str, Array]:
+    """A table of random numbers: of FP32, or of FP64 where the estimator takes the type alone that it was fitted on."""
     columns = getattr(estimator, "n_features_in_", None)
     if columns is None:
         raise BadRequest(f"{request['text']} does not tell how many columns it has: give --samples FILE.npz")
@@ -158,7 +172,13 @@ def _drawn(request: Mapping[str, Any], estimator: Any) -> dict[str, Array]:
             f"{request['text']} has columns that are treated in several ways, and what they hold is not known: give "
             "--samples FILE.npz, with an array for each column"
         )
-    return {"X": np.random.default_rng(0).standard_normal((8, columns)).astype(np.float32)}
+    table = np.random.default_rng(0).standard_normal((8, columns))
+    single = {"X": table.astype(np.float32)}
+    try:
+        run(single)
+    except Exception:  # each estimator has its own
+        return {"X": table}
+    return single
 
 
 def _of_several_kinds(estimator: Any) -> bool:
@@ -187,7 +207,7 @@ def _columns(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
 
 def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     """What the estimator is asked with: a frame where it was fitted on one, as the backend does."""
-    arrays = [_texts(each) for each in feeds.values()]
+    arrays = [texts(each) for each in feeds.values()]
     named = getattr(estimator, "feature_names_in_", None)
     if len(arrays) == 1 and (named is None or importlib.util.find_spec("pandas") is None):
         return arrays[0]
@@ -198,16 +218,6 @@ def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     if len(arrays) == 1:
         return pandas.DataFrame(arrays[0], columns=list(named))
     return pandas.DataFrame({name: each.reshape(-1) for name, each in zip(named, arrays, strict=True)})
-
-
-def _texts(array: Array) -> Array:
-    """Texts as Python's own, in which encoders look for them."""
-    if array.dtype.kind not in "SUO":
-        return array
-    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found.reshape(array.shape)
 
 
 def _signature(samples: list[dict[str, Array]], run: Any) -> Signature:

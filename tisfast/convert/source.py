@@ -17,6 +17,14 @@ KINDS: Final = {"onnxruntime": "onnx", "pytorch": "torchscript", "sklearn": "skl
 """Of source, by the backend of such a file."""
 
 
+ENDINGS: Final = (".onnx", ".pt", ".pt2", ".joblib", ".pkl", SKOPS)
+"""Of files that are taken."""
+TAKEN: Final = (
+    "ONNX (.onnx), TorchScript (.pt), programs of torch.export (.pt2), folders that are SavedModels, scikit-learn's "
+    f"files (.joblib, .pkl, {SKOPS}), and modules of PyTorch as MODULE:FACTORY or FILE.py:FACTORY"
+)
+
+
 class Source(NamedTuple):
     """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute; name: for a model;
     file: what its backend calls such a file; module: an object of PyTorch, None of anything else."""
@@ -46,7 +54,9 @@ def read_source(given: Any, *, allow_pickled: bool) -> Source:
     try:
         found = read_files([text], BUILT_IN)
     except ConfigError as error:
-        raise BadRequest(str(error)) from None
+        if not any(text.endswith(each) for each in ENDINGS):
+            raise BadRequest(f"{text} is no model that tisfast convert takes; it takes {TAKEN}") from None
+        raise BadRequest(error.message) from None
     if not found.files:
         raise BadRequest(f"{text} is a folder without a model of its own: name a file")
     return _file(text, found.files[0], allow_pickled)
@@ -56,8 +66,7 @@ def _file(text: str, file: ServedFile, allow_pickled: bool) -> Source:
     kind = KINDS.get(file.backend)
     if kind is None or (kind == "savedmodel" and not is_saved_model(file.path)):
         raise BadRequest(
-            f"{text} is a model of backend '{file.backend}', which tisfast convert does not take; it takes ONNX, "
-            "TorchScript, .pt2, SavedModels, scikit-learn's files, and modules of PyTorch as MODULE:FACTORY"
+            f"{text} is a model of backend '{file.backend}', which tisfast convert does not take; it takes {TAKEN}"
         )
     backend = BUILT_IN.of_file(file.file)
     if backend is not None and backend.pickled and file.path.suffix != SKOPS and not allow_pickled:

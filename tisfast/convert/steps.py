@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -64,6 +65,7 @@ def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: f
     finally:
         end_session(process.pid)
         process.wait()
+        full = _full(folder)  # before room is made
         shutil.rmtree(temporary, ignore_errors=True)
     if not in_time:
         raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
@@ -73,7 +75,21 @@ def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: f
         return found
     if process.returncode == REFUSED and isinstance(told.get(ERROR), str):
         raise BadRequest(told[ERROR])
-    raise StepFailed(_reason(process.returncode, told, folder))
+    raise StepFailed(full or _reason(process.returncode, told, folder))
+
+
+def _full(folder: Path) -> str:
+    """That there is no room for what a step writes, one sentence; "" where there is.  Frameworks say nothing of it."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    if free >= limits.CONVERT_ROOM_BYTES_MIN:
+        return ""
+    return (
+        f"the temporary folder {tempfile.gettempdir()} is full ({free} bytes are free): formats are made there, and "
+        "one needs room for some copies of the model; set TMPDIR to a folder that has it"
+    )
 
 
 def _result(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tisfast.config.backends import BUILT_IN
 from tisfast.config.served_files import ServedFile, read_files
 from tisfast.convert.onnx_weights import files_beside
 from tisfast.convert.options import check_name
+from tisfast.convert.output import why
 from tisfast.errors import BadRequest, ConfigError, Unavailable
 from tisfast.repo.layout import stays_inside
 from tisfast.repo.links import companions
@@ -62,7 +63,7 @@ def write_model(
     except OSError as error:
         raise Unavailable(
             f"version {version} of model '{file.name}' could not be written from {path} into {repository} "
-            f"({error.strerror or error}{f': {error.filename}' if error.filename else ''})"
+            f"({why(error)}{f': {error.filename}' if error.filename else ''})"
         ) from None
     return model
 
