@@ -81,7 +81,7 @@ def test_a_whole_command_line():
         ([*OWN, "--replay", "x"], "--replay of tisfast bench has no place here"),
         ([*OWN, "--report", "x"], "report.html is in the output directory"),
         ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
-        ([*OWN, "--set", "format=a,b"], "format is no key of a configuration; name the formats with --formats A,B"),
+        ([*OWN, "--set", "format=a,b"], "format is no key of a configuration; --formats A,B names the formats"),
         (["--formats", "m,n", *OWN[2:], "--set", "n:format=zz"], "format is no key of a configuration"),
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
         ([*OWN, "--set", "x=[1"], "the list is no JSON"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.trials import Trial, from_json, to_json
 from tisfast.bench.documents import read_document
 from tisfast.bench.files import write_text
@@ -54,6 +55,7 @@ class Checkpoint:
         try:
             for each in document["trials"]:
                 trial = from_json(each)
+                check_fields(trial)
                 made.trials[trial.key] = trial
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRequest(f"{made._file} has a row that cannot be read ({error!r:.200}); {hint}") from None

@@ -27,7 +27,7 @@ def _fits(value: Any, wanted: Any) -> bool:
     if origin is tuple:
         kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
         return len(kinds) == len(value) and all(map(_fits, value, kinds))
-    if is_dataclass(wanted) and isinstance(value, wanted):
+    if is_dataclass(value) and type(value) is wanted:
         check_fields(value)
     return _is(value, wanted)
 

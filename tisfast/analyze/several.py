@@ -10,7 +10,7 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.analyze.aims import plain
 from tisfast.analyze.space import Axis, Space, free_axis, numbers, whole_axis
-from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED, named, parted
+from tisfast.analyze.variants import DELAY, FORMAT, INSTANCES, MAX_BATCH, PREFERRED, named, parted
 from tisfast.bench.asked import Asked, Data, ModelShare
 from tisfast.bench.mix_file import WEIGHT_MAX, WEIGHT_MIN, read_mix, told_mix
 from tisfast.errors import ConfigError
@@ -118,6 +118,8 @@ def space_of(given: Any, what: Varied) -> Space | None:
         axes[named(model, DELAY)] = whole_axis("--queue-delays", named(model, DELAY), text, least=0)
     for model, text in _of_models(given.set, what):
         axis = free_axis(text)
+        if axis.name == FORMAT:
+            raise ConfigError(f"--set {text}: {FORMAT} is no key of a configuration; --formats A,B names the formats")
         key = named(model, axis.name)
         if key in axes:
             raise ConfigError(f"{key} is given twice: give all its values at once")

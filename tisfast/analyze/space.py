@@ -258,8 +258,6 @@ def free_axis(text: str) -> Axis:
             f"--set {text}: write PATH=VALUE,VALUE with a key of the configuration, as "
             "parameters.intra_op_thread_count=1,2,4"
         )
-    if path == FORMAT:
-        raise ConfigError(f"--set {text}: {path} is no key of a configuration; name the formats with --formats A,B")
     if path in OWN:
         raise ConfigError(f"--set {text}: {path} has a flag of its own; `tisfast analyze --help` names it")
     given: Sequence[Any]

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final, Protocol
 
-from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.variants import Variant
 from tisfast.bench.figures import PERCENTILES, server_parts, supported, throughput
 from tisfast.bench.results import Measurement
@@ -298,9 +297,7 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
     models = _shares_of(fields.pop("models"))
     all_rounds = tuple(_round_of(each) for each in rounds)
-    made = Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
-    check_fields(made)
-    return made
+    return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
 
 
 def _round_of(value: Mapping[str, Any]) -> Round:
