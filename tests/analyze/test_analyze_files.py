@@ -9,18 +9,19 @@ import os
 
 import pytest
 
-from tests.analyze.made_trials import served, trial
+from tests.analyze.made_trials import served, trial, variant
 from tests.bench.checked_html import BROWSER, Checked, draw
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
 from tisfast.analyze.arguments import NOT_BENCHS, read
 from tisfast.analyze.checkpoint import Checkpoint
-from tisfast.analyze.explain import explained
+from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.space import Axis, Space
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
+from tisfast.analyze.variants import configured
 from tisfast.bench.flags import parser as bench_parser
 from tisfast.errors import BadRequest, ConfigError
 
@@ -97,6 +98,9 @@ def test_a_whole_command_line():
         ([*OWN, "--constraint", "latency_p99=5"], "write METRIC<=N"),
         ([*OWN, "--latency-budget", "-1"], "the bound is a number above 0"),
         ([*OWN, "--margin", "-1"], "--margin"),
+        ([*OWN, "--latency-budget", "5", "--constraint", "latency_p99>=10"], "no variant can keep both"),
+        ([*OWN, "--trials", "5"], "--trials 5 is of --search bayesian, and the search is quick"),
+        ([*OWN, "-o", "models/out"], "the output directory models/out is within the model repository models"),
         ([*OWN, "--search", "wise"], "--search wise: it is quick or brute or bayesian"),
         ([*OWN, "--checkpoint", "old"], "resume or extend or new"),
         ([*OWN, "--best", "0"], "--best 0: it is at least 1"),
@@ -206,7 +210,51 @@ def test_a_variant_with_one_level_that_failed_is_not_out():
     assert "is out" not in said
     assert "instances 4 failed at concurrency 16, and its other levels count: 3 of 9 requests failed." in said
     text = page(Result("m", ranked(rows), rows, Aims(), [], "All was done.", {}, []))
+    assert "<td>3 of 9 requests failed</td>" in text
     assert '<b class="good">0</b>of them have no figures' in text
+
+
+def test_a_variant_that_is_out_is_a_row_with_its_reason():
+    gone = out(ranked(), ROWS).values()
+    last = list(csv.DictReader(io.StringIO(csv_text(1, SUBJECT, ranked(), gone))))[-1]
+    assert (last["Model"], last["Model Config"], last["Concurrency"]) == ("m", "instances 5", "8")
+    assert (last["Satisfies Constraints"], last["Throughput (infer/sec)"]) == ("No", "")
+    assert last["Failure"] == "no room <for> it"
+    variants = page(Result("m", ranked(), ROWS, Aims(), [], "", {}, [])).partition("<h2>Variants</h2>")[2]
+    assert "<tr><td>instances 5</td>" in variants.partition("</section>")[0]
+    assert "<td>no room &lt;for&gt; it</td></tr>" in variants.partition("</section>")[0]
+
+
+def test_preferred_batches_that_the_server_fills_in_follow_the_maximum():
+    def batching(sizes, **settings):
+        config = {"max_batch_size": 8, "dynamic_batching": {"preferred_batch_size": sizes}}
+        return configured(variant(**settings), config)["dynamic_batching"].get("preferred_batch_size")
+
+    assert batching([8], max_batch_size=32) is None
+    assert batching([8], max_batch_size=4) is None
+    assert batching([8], max_batch_size=8) == [8]  # the default itself, which is measured once
+    assert batching([4], max_batch_size=32) == [4]
+    assert batching([8], max_batch_size=32, preferred_batch_size="[8]") == [8]
+
+
+def test_preferred_batches_of_the_file_that_bound_larger_ones_are_told():
+    rows = [trial({}, 8, 100), trial({"max_batch_size": 32}, 8, 130)]
+    for sizes, told in (([4], True), ([8], False)):
+        config = {"max_batch_size": 8, "dynamic_batching": {"preferred_batch_size": sizes}}
+        said = " ".join(explained(ranked(rows), rows, Aims(), Subject({"m": config})))
+        assert ("preferred_batch_size [4], which bounds the batches of max_batch_size 32 to 4 samples" in said) is told
+
+
+def test_a_gain_that_may_be_chance_is_told_in_the_headline_and_on_the_page():
+    once = [trial({}, 8, 100), trial({"instances": 2}, 8, 121)]
+    surely = once
+    for turn in (1, 2, 3):
+        surely = [joined(each, trial({}, 8, each.throughput + turn), turn) for each in surely]
+    for rows, told in ((once, True), (surely, False)):
+        headline = explained(ranked(rows), rows, Aims(), SUBJECT)[0]
+        assert ("times the throughput, but they are not told apart" in headline) is told
+        text = page(Result("m", ranked(rows), rows, Aims(), [], "", {}, []))
+        assert ("gain against the default, but they are not told apart" in text) is told
 
 
 def test_values_of_headers_are_kept_nowhere():
@@ -289,7 +337,7 @@ def test_the_page_is_whole_and_shows_the_bound():
         assert "script" not in checked.tags
         assert ('class="bound"' in text) is bool(rows)
         assert ("the others" in text) is (len(rows) > 8)
-        assert "is the mean of its measurements, also p99" in text
+        assert "are means of its measurements, also p99; batch and queue are of all their requests" in text
         assert "m<1>" not in text
     assert found[0].trial.variant.text == "instances 4"
 

@@ -7,14 +7,16 @@ import json
 import pytest
 
 from tests.analyze.made_trials import served, trial
+from tests.bench.made_levels import latencies, level_of, server_of
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking, value_of
 from tisfast.analyze.arguments import read
 from tisfast.analyze.explain import explained
 from tisfast.analyze.space import Automatic, Axis, Space
 from tisfast.analyze.subject import Subject
-from tisfast.analyze.table import table
-from tisfast.analyze.trials import Share, from_json, joined, to_json
+from tisfast.analyze.table import csv_text, table
+from tisfast.analyze.trials import Share, from_json, joined, to_json, trial_of
 from tisfast.analyze.variants import DEFAULT, Variant
+from tisfast.bench.results import Errors, GpuUse, Usage
 from tisfast.errors import BadRequest, ConfigError
 
 OWN = ["--model-repository", "models"]
@@ -25,6 +27,11 @@ BOTH = Subject({"a": BATCHES, "b": SINGLE})
 
 def share(throughput, p99):
     return Share(throughput, {"avg": p99 / 2, "p99": p99}, True, served())
+
+
+def answered(durations=None, **more):
+    """A level without errors."""
+    return level_of(latencies(100) if durations is None else durations, errors=Errors(0, 0, 0, {}), **more)
 
 
 def row(settings, a, b):
@@ -164,3 +171,71 @@ def test_memory_of_gpus_is_bounded_and_kept():
     again = joined(rows[0], rows[1], 1)
     assert again.gpu_memory_mb == 900
     assert from_json(json.loads(json.dumps(to_json(again)))) == again
+
+
+def test_a_model_without_figures_does_not_win():
+    """`b` has answered nothing in the last row, and its latency is an objective."""
+    rows = [row({}, (50, 1), (50, 10)), row({"a:instances": 2}, (55, 1), (55, 9))]
+    silent = Share(0.0, {}, True, None)
+    starved = trial({"a:instances": 3}, 4, 130, models={"a": share(130, 1), "b": silent})
+    aims = Aims((("throughput", 1.0), ("b:latency_p99", 1.0)))
+    simple = Simplicity(Space((Axis("a:instances", (2, 3)),)))
+    assert ranking([*rows, starved], aims, simple)[-1].trial is starved
+    assert ranking([*rows, starved], Aims((("b:throughput", 1.0),)), simple)[-1].trial is starved
+    text = csv_text(1, Subject({"a": BATCHES, "b": BATCHES}), ranking([starved], aims, simple))
+    assert text.splitlines()[2].split(",")[-3] == ""
+
+
+def test_a_row_whose_model_answered_nothing_has_failed():
+    silent = answered([[]])
+    found = trial_of(DEFAULT, answered(models={"a": answered(), "b": silent}), 1, None)
+    assert found.failure.startswith("no request of model 'b' was answered within the measured windows")
+    assert trial_of(DEFAULT, answered(models={"a": answered()}), 1, None).failure == ""
+
+
+def test_no_memory_of_gpus_is_a_figure():
+    """None of two GPUs is used, then one of them; of a third nothing is known."""
+    aims = Aims((("gpu_memory", 1.0),), (Constraint("gpu_memory", 500, True),))
+    uses = [{"G": GpuUse(0, False, None, None), "H": GpuUse(memory, False, None, None)} for memory in (0, 10**9, None)]
+    none, some, unknown = (
+        trial_of(Variant((("x", at),)), answered(server=server_of(100, usage=usage)), 1, None)
+        for at, usage in enumerate(Usage(7, "s", 1, 10, 20, 30, gpus) for gpus in uses)
+    )
+    assert (none.gpu_memory_mb, some.gpu_memory_mb, unknown.gpu_memory_mb) == (0, 1000, None)
+    assert not aims.broken(none)
+    assert aims.gain(none, some) > 0 > aims.gain(some, none)
+    assert aims.gain(none, none) == 0
+
+
+def test_measurements_are_put_together_by_what_is_known():
+    """`b` answers in the second measurement alone; memory is missing in one of them."""
+    silent = Share(0.0, {}, True, None)
+    first = trial({}, 4, 100, memory_mb=100.0, gpu_memory_mb=3000.0, served=served(queue=100), models={"b": silent})
+    second = trial({}, 4, 200, memory_mb=150.0, served=served(queue=300, executions=25), models={"b": share(10, 900)})
+    found = joined(joined(first, second, 1), second, 2)
+    assert found.memory_mb == 150
+    assert found.gpu_memory_mb == 3000
+    assert found.models["b"].latency_ms["p99"] == 900
+    assert found.models["b"].throughput == pytest.approx(20 / 3)
+    assert found.served.batch == 2  # 300 requests in 150 executions
+    assert found.served.queue_us == pytest.approx(700 / 3)
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+
+
+def test_a_variant_has_no_settings_of_formats_that_it_does_not_serve():
+    formats = Subject({"a": BATCHES, "b": BATCHES}, formats=True)
+    axes = (Axis("a:instances", (1, 4)), Axis("b:instances", (1, 4)))
+    space = formats.space(Space(axes), Automatic())
+    made = space.variant((1, 1, 0))
+    assert made.text == "format b, b:instances 1"
+    assert space.has(made)
+    assert not space.has(Variant((("format", "b"), ("a:instances", 4), ("b:instances", 1))))
+    assert Simplicity(space)(trial(dict(made.settings), 4, 100))[0] == 1
+
+
+def test_formats_without_figures_are_named():
+    formats = Subject({"a": BATCHES, "b": BATCHES, "c": BATCHES}, formats=True)
+    rows = [trial({}, 4, 100), trial({"format": "b"}, 4, 0, failure="it does not load")]
+    found = ranking(rows, Aims(), Simplicity(Space(())))
+    said = "\n".join(explained(found, rows, Aims(), formats))
+    assert "By formats, the best of each: a: 100/s, b: it failed, c: not measured." in said

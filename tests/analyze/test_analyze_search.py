@@ -14,6 +14,7 @@ from tisfast.analyze.aims import Aims, Constraint, Simplicity, best_level, ranki
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
 from tisfast.analyze.subject import Subject
+from tisfast.analyze.trials import Share
 from tisfast.analyze.tries import Tries
 from tisfast.analyze.variants import DEFAULT, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
@@ -259,13 +260,35 @@ def test_a_list_without_values_is_refused():
         free_axis("x=[]")
 
 
+def test_values_without_an_order_are_all_beside_each_other():
+    """The best one stands behind one that is worse; with numbers beside them both axes are climbed."""
+    gains = {(0, 0): 0.0, (1, 0): -1.0, (2, 0): 2.0, (2, 1): 3.0}
+    space = Space((Axis("format", ("a", "b", "c")), Axis("instances", (1, 2, 4))))
+    asked = []
+    quick(space, (0, 0), lambda point: asked.append(point) or gains.get(point, -2.0), 0.01)
+    assert (2, 1) in asked
+    assert space.beside((1, 0)) == [(0, 0), (2, 0), (1, 1)]
+    assert (2, 1) in space.around((0, 0))
+    lists = Space((Axis("preferred_batch_size", ("[1]", "[2]", "[4]")),))
+    assert lists.beside((0,)) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("parameters.threads=1,2,4,8", 2), ("parameters.threads=1,3", 1), ('parameters.threads="2","4"', 1)],
+)
+def test_the_search_begins_at_a_parameter_of_the_default(text, place):
+    config = {"max_batch_size": 0, "parameters": {"threads": {"string_value": "4"}}}
+    assert Space((free_axis(text),)).start(Subject({"m": config}).in_force) == (place,)
+
+
 class FakeBench:
     """Rows that the test chooses, by level; says which were measured."""
 
-    subject, asked = Subject({"m": CONFIG}), SimpleNamespace(batch_size=1)
+    asked = SimpleNamespace(batch_size=1)
 
-    def __init__(self, rows):
-        self.rows, self.levels, self.checkpoint = rows, [], self
+    def __init__(self, rows, config):
+        self.rows, self.levels, self.checkpoint, self.subject = rows, [], self, Subject({"m": config})
 
     def save(self):
         pass
@@ -275,10 +298,13 @@ class FakeBench:
         return self.rows(level)
 
 
-def tries(rows, mode="concurrency"):
-    bench = FakeBench(rows)
+AT_ONCE = {"name": "m", "max_batch_size": 2, "dynamic_batching": {}}
+
+
+def tries(rows, mode="concurrency", config=CONFIG, every_level=False):
+    bench = FakeBench(rows, config)
     aims = Aims(constraints=(Constraint("latency_p99", 50.0, most=True),))
-    return bench, Tries(bench, Load(mode, (1.0, 2.0, 4.0, 8.0, 16.0)), aims, every_level=False)
+    return bench, Tries(bench, Load(mode, (1.0, 2.0, 4.0, 8.0, 16.0)), aims, every_level)
 
 
 def test_a_variant_that_fails_is_tried_once_and_not_at_lower_levels_again():
@@ -309,3 +335,38 @@ def test_a_rate_that_is_too_high_is_followed_by_lower_ones():
 def test_a_variant_that_is_too_slow_has_less_load_until_it_is_not():
     bench, found = tries(lambda level: trial({}, level, level, p99=level * 20))
     assert found.rows(variant(instances=1))[-1].level == 2 and bench.levels == [16, 8, 4, 2]
+
+
+def waits_for_eight(level):
+    """Fewer requests than a batch wait out its delay."""
+    return trial({}, level, level, p99=100 if level < 8 else 10)
+
+
+def test_a_variant_with_a_queue_delay_has_more_load_though_it_is_too_slow():
+    _, found = tries(waits_for_eight, every_level=True)
+    assert [row.level for row in found.rows(DEFAULT)] == [1, 2, 4, 8, 16]
+    delayed = {**AT_ONCE, "dynamic_batching": {"max_queue_delay_microseconds": 100_000}}
+    for config in (CONFIG, delayed, {**AT_ONCE, "dynamic_batching": {"preferred_batch_size": [2]}}):
+        bench, found = tries(waits_for_eight, config=config)
+        assert found.rows(variant(max_batch_size=2))[-1].level == 8
+        assert bench.levels == [4, 2, 1, 8]
+
+
+def test_a_variant_without_one_has_more_load_until_its_latency_rises():
+    slow = {1: 80, 2: 60, 4: 70, 8: 90}
+    _, found = tries(lambda level: trial({}, level, level, p99=slow[level]), config=AT_ONCE, every_level=True)
+    assert [row.level for row in found.rows(DEFAULT)] == [1, 2, 4]
+    _, found = tries(lambda level: trial({}, level, level, p99=30 * level), config=AT_ONCE, every_level=True)
+    assert [row.level for row in found.rows(DEFAULT)] == [1, 2]
+
+
+def test_a_row_in_which_a_model_was_given_nothing_is_followed_by_more_load():
+    silent = {"b": Share(0.0, {}, True, None)}
+
+    def rows(level):
+        return (
+            trial({}, level, level, failure="b answered nothing", models=silent) if level < 4 else trial({}, level, 9)
+        )
+
+    _, found = tries(rows, config=AT_ONCE, every_level=True)
+    assert [row.level for row in found.rows(DEFAULT)][:3] == [1, 2, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tisfast.analyze.arguments import parser, read, read_all
-from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED
+from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED, SCRATCH
 from tisfast.errors import ConfigError
 
 # As Model Analyzer's documentation writes them.
@@ -287,7 +288,7 @@ def test_models_that_are_profiled_concurrently(given):
     for text, told in (
         (TOGETHER_FILE.replace("weighting: 3", "weighting: x"), "objectives and weighting have numbers above 0"),
         (TOGETHER_FILE.replace("weighting: 3", "parameters: {concurrency: [1]}"), "a.parameters is of one model"),
-        (TOGETHER_FILE.replace("enable: true", "enable: 2"), "concurrently_enable is not served"),
+        (TOGETHER_FILE.replace("enable: true", "enable: 2"), r"concurrently_enable \(it is true or false"),
     ):
         with pytest.raises(ConfigError, match=told):
             given(text, *(("-m", "a") if "enable: 2" in text else ()))
@@ -312,8 +313,32 @@ def test_a_key_without_a_place_is_refused_by_name(given, key):
         given(f"model_repository: /m\nprofile_models: m\n{key}: {json.dumps(value)}\n")
 
 
+def test_keys_that_only_say_where_files_of_the_way_are_are_passed_over(given):
+    text = "model_repository: /m\nprofile_models: m\noutput_model_repository_path: /x\ncheckpoint_directory: /y\n"
+    (note,) = given(text).notes
+    assert note.startswith("output_model_repository_path, checkpoint_directory: passed over")
+
+
+def test_all_keys_without_a_place_are_refused_at_once(given):
+    with pytest.raises(ConfigError, match="3 keys are not served by tisfast analyze: monitoring_interval .*; gpus .*"):
+        given("model_repository: /m\nprofile_models: m\nmonitoring_interval: 1\ngpus: [0]\nsummarize: true\n")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ("{perf_latency_p99: 10}", "constraints.perf_latency_p99: write {max: 10}"),
+        ("{perf_throughput: 10}", "constraints.perf_throughput: write {min: 10}"),
+        ("{perf_latency_p99: {min: 20, max: 10}}", "constraints.perf_latency_p99: min 20 is above max 10"),
+    ],
+)
+def test_bounds_that_are_none_are_refused(given, bounds, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        given(f"model_repository: /m\nprofile_models: m\nconstraints: {bounds}\n")
+
+
 def test_keys_are_in_one_place_and_their_flags_exist():
-    groups = (set(REFUSED), set(REASONS), set(PLAIN), set(READERS), set(ELSEWHERE))
+    groups = (set(REFUSED), set(REASONS), set(PLAIN), set(READERS), set(ELSEWHERE), set(SCRATCH))
     assert sum(map(len, groups)) == len(set().union(*groups))
     assert set(HARMLESS) <= set(REFUSED) | set(REASONS)
     known = {name for action in parser()._actions for name in action.option_strings}

@@ -31,13 +31,20 @@ def outermost(tmp_path):
 def test_memory_is_that_of_the_servers_processes(outermost):
     nvml = open_nvml(lambda _: Library())
     found = gpus_of(nvml, {77, 78, 5}, outermost)
-    assert found == {"GPU-1": GpuSample((1 << 20) + (1 << 10) + (1 << 21), False, 0.25, 70.5, 5.0)}
-    assert gpus_of(nvml, {5}, outermost) == {}  # it uses none
+    assert found["GPU-1"] == GpuSample((1 << 20) + (1 << 10) + (1 << 21), False, 0.25, 70.5, 5.0)
+    assert found["GPU-2"] == GpuSample(None, True, None, None, None)  # it tells no process
     assert gpus_of(None, {77}, outermost) == {}
 
 
+def test_a_server_that_uses_no_gpu_has_no_memory_there(outermost):
+    nvml = open_nvml(lambda _: Library())
+    assert gpus_of(nvml, {5}, outermost)["GPU-1"] == GpuSample(0, False, 0.25, 70.5, 5.0)
+    assert gpus_of(nvml, {77, 79}, outermost)["GPU-1"].memory_bytes is None  # 79 has memory, and nobody knows how much
+
+
 def test_in_a_container_nobody_knows_whose_memory_it_is(tmp_path):
-    found = gpus_of(open_nvml(lambda _: Library()), {5}, tmp_path)
+    """A process of the server has the number that a stranger has outside."""
+    found = gpus_of(open_nvml(lambda _: Library()), {77}, tmp_path)
     assert found["GPU-1"] == GpuSample(1 << 20, True, 0.25, 70.5, 5.0)
     assert found["GPU-2"] == GpuSample(None, True, None, None, None)
 
@@ -70,6 +77,7 @@ def test_a_server_is_looked_at_with_its_gpus():
 
 def test_all_outputs_show_them():
     gpus = {"GPU-1": GpuUse(2_500_000, False, 0.43, 100.0), "GPU-2": GpuUse(None, True, None, None)}
+    gpus["GPU-3"] = GpuUse(0, False, 0.9, 300.0)  # of somebody else
     level = level_of(latencies(1000), server=server_of(1000, usage=Usage(7, "s", 1, 10, 20, 30, gpus)))
     lines = level_text(level, Settings(), 1)
     assert "    GPU-1: 43 % busy, 2.5 MB of memory, 100.0 W (memory of these processes)" in lines
@@ -79,3 +87,4 @@ def test_all_outputs_show_them():
     metrics = "".join(openmetrics(run_of(level)))
     assert re.search(r'^tisfast_bench_server_gpu_memory_bytes\{.*gpu="GPU-1".*\} 2500000', metrics, re.M)
     assert 'gpu="GPU-2"' not in metrics
+    assert not any("GPU-3" in each for each in (metrics, *lines, *told))

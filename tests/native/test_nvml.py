@@ -26,11 +26,11 @@ def test_one_gpu_by_number_or_name():
 
 
 def test_memory_of_processes():
-    """Entries of one process are added up; one whose memory is not told is left out."""
+    """Entries of one process are added up; one whose memory is not told has None."""
     nvml = open_nvml(lambda _: Library())
-    assert nvml.processes("GPU-1") == {77: (1 << 20) + (1 << 10), 78: 1 << 21}
-    assert nvml.processes("GPU-2") == nvml.processes("nobody") == {}
-    assert open_nvml(lambda _: Silent("nvmlDeviceGetComputeRunningProcesses_v3")).processes("GPU-1") == {}
+    assert nvml.processes("GPU-1") == {77: (1 << 20) + (1 << 10), 78: 1 << 21, 79: None}
+    assert nvml.processes("GPU-2") == nvml.processes("nobody") is None
+    assert open_nvml(lambda _: Silent("nvmlDeviceGetComputeRunningProcesses_v3")).processes("GPU-1") is None
 
 
 def test_a_part_of_a_gpu_has_its_capability():

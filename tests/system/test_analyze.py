@@ -63,6 +63,7 @@ def test_instances_that_work_beside_each_other_are_added(search):
     assert best(out) == ["instances 4", "default"], text
     assert written(out).instance_group[0].count == 4
     assert "Best: instances 4, at concurrency 8" in text
+    assert "mean of" not in text  # a line for each measurement, of that alone
     assert "waiting in the queue" in text
     assert "Measured again by turns, 3 times each: the gain is +" in text
     assert {len(each["rounds"]) for each in json.loads((out / "checkpoint.json").read_text())["trials"]} == {4}
@@ -129,17 +130,42 @@ profile_models:
 def test_a_variant_that_does_not_load_is_a_row(search):
     code, text, _, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
     assert code == 0
-    assert best(out) == ["instances 2", "default"], text
+    assert best(out) == ["instances 2", "default", "instances 3", "instances 4"], text
+    assert "no room for a third instance" in (out / "results.csv").read_text().splitlines()[-1]
     assert "failed: instances 3, concurrency 8: " in text
     assert "no room for a third instance" in text
     assert "no room for a third instance" in (out / "report.html").read_text()
+
+
+def test_where_all_variants_fail_the_exit_code_tells(search):
+    code, text, err, out = search(ALONE, PLAIN, "--set", "bogus.key=1", "--concurrency", "1")
+    assert code == 3, text
+    assert "no variant but the default could be measured" in err
+    (line,) = [each for each in text.splitlines() if each.startswith("failed: bogus.key 1, concurrency 1: ")]
+    assert line.partition("1: ")[2] in (out / "results.csv").read_text().replace('""', '"')
+
+
+def test_batches_grow_with_the_maximum_where_the_file_leaves_their_size_to_the_server(search):
+    config = PLAIN + "max_batch_size: 2\ndynamic_batching { }\n"
+    code, text, err, out = search(TOGETHER, config, "--max-batch-sizes", "2,8", "--concurrency", "8")
+    assert (code, err) == (0, ""), text
+    assert best(out) == ["max_batch_size 8", "default"], text
+    assert not written(out).dynamic_batching.preferred_batch_size
+    assert text.count("configurations in best/1 to best/2") == 1
+
+
+def test_what_is_refused_leaves_no_folder(search):
+    code, _, err, out = search(ALONE, PLAIN, "--max-batch-sizes", "1,2")
+    assert code == 99
+    assert "has max_batch_size 0" in err
+    assert not out.exists()
 
 
 def test_a_server_that_a_variant_has_killed_is_started_again(search):
     flags = ("--set", 'parameters.MODE=["kill", "calm"]', "--concurrency", "1", "--search", "brute", "--margin", "0")
     code, text, _, out = search(KILLER, PLAIN, *flags)
     assert code == 0
-    assert sorted(best(out)) == ["default", 'parameters.MODE "calm"'], text
+    assert sorted(best(out)) == ["default", 'parameters.MODE "calm"', 'parameters.MODE "kill"'], text
     assert 'failed: parameters.MODE "kill", concurrency 1: the server ended with exit status -9' in text
 
 

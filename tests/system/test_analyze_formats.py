@@ -68,3 +68,14 @@ def test_models_that_are_not_the_same_are_refused(tmp_path, write_model):
     code, _, err = analyze("--formats", "one,other", "--model-repository", tmp_path / "models", "-o", tmp_path / "out")
     assert code == 99
     assert "'A' of the inputs is FP64 [4] in model 'other' and FP32 [4] in 'one': they are not the same model" in err
+
+
+def test_climbing_tries_every_format(tmp_path, write_model):
+    """The second one is worse than the default, and the third one the best."""
+    for name, seconds in (("mid", "0.02"), ("slow", "0.04"), ("fast", "0.002")):
+        write_model(name, ALONE.replace("0.02", seconds), PLAIN)
+    flags = ("--concurrency", "1", "--search", "quick", "--instances", "1")
+    own = ("--formats", "mid,slow,fast", "--model-repository", tmp_path / "models", "-o", tmp_path / "out")
+    code, text, err = analyze(*own, *SHORT, *flags, "--explain")
+    assert (code, err) == (0, ""), text
+    assert [row["Model"] for row in rows(tmp_path / "out")] == ["fast", "mid", "slow"], text

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tisfast.analyze.space import Space
 from tisfast.analyze.trials import LATENCIES, Figures, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, named, parted
+from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, named, parted
 from tisfast.bench.statistics import CONFIDENCE, student_quantile
 from tisfast.errors import ConfigError
 
@@ -102,10 +102,15 @@ class Aims:
         return found
 
     def too_slow(self, trial: Trial) -> bool:
-        """A bound of latency is broken: more load can but make it worse."""
-        return any(
-            self._excess(trial, each) > 0 for each in self.constraints if plain(each.metric).startswith("latency")
-        )
+        """A bound of latency is broken."""
+        return self._slowness(trial) > 0
+
+    def slower(self, trial: Trial, before: Trial) -> bool:
+        """A bound of latency is broken, and by more than before."""
+        return self._slowness(trial) > self._slowness(before)
+
+    def _slowness(self, trial: Trial) -> float:
+        return sum(self._excess(trial, each) for each in self.constraints if plain(each.metric).startswith("latency"))
 
     def excess(self, trial: Trial) -> float:
         """How far a row is beyond its bounds, 0 where it keeps them."""
@@ -119,15 +124,20 @@ class Aims:
         return max(ratio if bound.most else -ratio, 0.0)
 
     def gain(self, trial: Figures, base: Figures | None) -> float:
-        """Against another row: weighted mean of the logarithms of the ratios; above 0 is better."""
+        """Against another row: weighted mean of the logarithms of the ratios; above 0 is better.
+
+        A row that lacks a figure which the other one has is as bad as can be; what the other one lacks is not compared.
+        """
         if base is None:
             return 0.0
         total, weights = 0.0, 0.0
         for name, weight in self.objectives:
             new, old = value_of(trial, name), value_of(base, name)
-            if new is None or old is None or new <= 0 or old <= 0:
+            if old is None:
                 continue
-            ratio = math.log(new / old)
+            if new is None:
+                return -GAIN_MAX
+            ratio = _ratio(new, old)
             total += weight * (ratio if plain(name) == THROUGHPUT else -ratio)
             weights += weight
         return total / weights if weights else 0.0
@@ -147,6 +157,13 @@ class Ranked(NamedTuple):
     trial: Trial
     gain: float | None
     broken: list[str]
+
+
+def _ratio(new: float, old: float) -> float:
+    """As a logarithm; memory of a GPU that is not used is 0, and so is the throughput of what did not answer."""
+    if new > 0 and old > 0:
+        return max(-GAIN_MAX, min(math.log(new / old), GAIN_MAX))
+    return GAIN_MAX * ((new > 0) - (old > 0))
 
 
 def _order(trial: Trial, aims: Aims, base: Trial | None) -> tuple[float, float]:
@@ -192,9 +209,16 @@ class Simplicity:
         if trial.variant == DEFAULT:
             return (-1.0,)
         values = [(axis.values, trial.variant.value(axis.name)) for axis in self._space.axes]
-        place = [known.index(value) if value is not None and value in known else len(known) for known, value in values]
+        place = [_place(known, value) for known, value in values]
         instances = sum(int(value) for name, value in trial.variant.settings if plain(name) == INSTANCES)
         return (float(instances), float(sum(place)), *map(float, place))
+
+
+def _place(known: Sequence[Value], value: Value | None) -> int:
+    """Of a value among those of its axis; a setting of a format that is not served has none."""
+    if value is None:
+        return 0
+    return known.index(value) if value in known else len(known)
 
 
 def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple, needed: int = 1) -> list[Ranked]:

@@ -7,6 +7,7 @@ import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -82,7 +83,7 @@ class Given:
     models: that are varied: several are served together, or, with formats, one at a time; repository: None for a
     server that runs; space: None for the automatic one; trials: variants that the bayesian search measures; confirm: so
     often the best ones are measured again; best: so many configurations are written; checkpoint: of MODES; bench: its
-    flags by name, without the values of headers, which may be secrets.
+    flags by name, without the values of headers, which may be secrets; notes: what is told before it begins.
     """
 
     asked: Asked
@@ -102,6 +103,7 @@ class Given:
     checkpoint: str
     explain: bool
     bench: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
     def data(self) -> list[Data]:
@@ -194,7 +196,7 @@ def read_all(arguments: Sequence[str]) -> list[Given]:
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    given, rest = _given(arguments)
+    given, rest, notes = _given(arguments)
     what = what_is_varied(given)
     if bool(given.model_repository) == bool(given.url):
         raise ConfigError(
@@ -208,6 +210,8 @@ def read(arguments: Sequence[str]) -> Given:
     bench = read_bench(["-m", what.models[0], *url, *WINDOW, *rest])
     asked = what.of(bench.asked)
     space = space_of(given, what)
+    output = Path(given.output_directory or f"analyze-{'-'.join(what.models)}")
+    _not_within(output, given.model_repository)
     for name, value, choices in (("--search", given.search, SEARCHES), ("--checkpoint", given.checkpoint, MODES)):
         if value not in choices:
             raise ConfigError(f"{name} {value}: it is {' or '.join(choices)}")
@@ -232,25 +236,38 @@ def read(arguments: Sequence[str]) -> Given:
         trials=given.trials,
         confirm=given.confirm,
         best=given.best,
-        output=Path(given.output_directory or f"analyze-{'-'.join(what.models)}"),
+        output=output,
         checkpoint=given.checkpoint,
         explain=given.explain,
         bench=flags,
+        notes=notes,
     )
 
 
-def _given(arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    """What is typed, and where it says nothing what the file of -f says; and the flags of bench."""
+def _given(arguments: Sequence[str]) -> tuple[Any, list[str], tuple[str, ...]]:
+    """What is typed, and where it says nothing what the file of -f says; the flags of bench; what is to be told."""
     typed, rest = given_by(parser(), arguments)
     found = parser().parse_args([])
+    trials, notes = typed.get("trials"), tuple[str, ...]()
     if "config_file" in typed:
         of_file = flags_of(typed["config_file"], typed.get("model_name", ""))
         named, unknown = given_by(parser(), of_file.own)
         rest = bench_flags([*((each,) for each in unknown), *of_file.bench], rest)
-        typed = merged(named, typed)
+        typed, notes = merged(named, typed), of_file.notes
     for name, value in typed.items():
         setattr(found, name, value)
-    return found, rest
+    if trials is not None and found.search != "bayesian":
+        raise ConfigError(f"--trials {trials} is of --search bayesian, and the search is {found.search}; leave it out")
+    return found, rest, notes
+
+
+def _not_within(output: Path, repository: str | None) -> None:
+    """A server takes each folder of a repository for a model's.  Raises ConfigError."""
+    if repository and output.resolve().is_relative_to(Path(repository).resolve()):
+        raise ConfigError(
+            f"the output directory {output} is within the model repository {repository}, whose folders are models; "
+            "name another one with -o"
+        )
 
 
 def _automatic(given: Any) -> Automatic:
@@ -328,7 +345,15 @@ def _aims(given: Any, what: Varied, asked: Asked) -> Aims:
     if not (math.isfinite(given.margin) and given.margin >= 0):
         raise ConfigError(f"--margin {given.margin}: it is a number of percent, 0 or more")
     all_bounds = [each._replace(metric=name) for each in bounds for name in what.each(each.metric)]
+    _can_be_kept(all_bounds)
     return Aims(tuple(weights.items()), tuple(all_bounds), given.margin)
+
+
+def _can_be_kept(bounds: Sequence[Constraint]) -> None:
+    """All of them together.  Raises ConfigError."""
+    for most, least in product([each for each in bounds if each.most], [each for each in bounds if not each.most]):
+        if most.metric == least.metric and most.limit < least.limit:
+            raise ConfigError(f"{most.text} and {least.text}: no variant can keep both; change one of these bounds")
 
 
 def _objective(text: str, models: Sequence[str]) -> tuple[str, float]:

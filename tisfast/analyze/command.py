@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.confirm import confirm
 from tisfast.analyze.ending import Ending, Interrupted, say
-from tisfast.analyze.explain import explained
+from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.search import bayesian, brute, quick
@@ -39,6 +40,7 @@ NONE_KEEPS: Final = 1
 NOT_WHOLE: Final = 2
 """It was interrupted, the server has gone, or files changed: the result is of what was measured."""
 NOTHING: Final = 3
+"""No variant could be measured, or none but the default."""
 WRONG: Final = 99
 """The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
 RANK: Final = "# rank "
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     try:
         searches = read_all(arguments)
+        for note in dict.fromkeys(note for given in searches for note in given.notes):
+            say(note)
         sys.setswitchinterval(SWITCH_SECONDS)
         worst = FINE
         for given in searches:
@@ -75,6 +79,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _analyze(given: Given) -> int:
+    there = given.output.exists()
+    try:
+        return _served(given)
+    except (BadRequest, ConfigError):  # it is refused, and nothing was measured: no folder is left of it
+        if not there:
+            with contextlib.suppress(OSError):  # something else is in it
+                (given.output / "server.log").unlink(missing_ok=True)
+                given.output.rmdir()
+        raise
+
+
+def _served(given: Given) -> int:
     server, ending = _server(given), Ending()
     code, left = WRONG, ""
     with ending.handled():
@@ -212,6 +228,12 @@ class _Analysis:
             return NOT_WHOLE
         if not ranked:
             return NOTHING
+        if self._all_failed(ranked):
+            say(
+                "error: no variant but the default could be measured; the lines with 'failed:' have the reasons",
+                error=True,
+            )
+            return NOTHING
         return NONE_KEEPS if ranked[0].broken else FINE
 
     # ---- before
@@ -322,11 +344,16 @@ class _Analysis:
         text = trial.failure or (
             f"{trial.throughput:.4g} inferences/s, p99 {milliseconds(trial, 'p99')}"
             + ("" if trial.stable else ", not stable")
-            + (f", mean of {trial.measured} measurements" if trial.rounds else "")
         )
         say(f"  {trial.variant.text}, {trial.load}: {text}")
 
     # ---- the result
+
+    def _all_failed(self, ranked: list[Ranked]) -> bool:
+        """Of the variants, where the default is none of them; what it gives is no answer to what was asked."""
+        nearest = self._space.variant(self._space.start(self._subject.in_force))
+        others = [each for each in ranked if each.trial.variant != DEFAULT]
+        return not others and bool(failures(self._rows())) and self._tries.same(nearest) != DEFAULT
 
     def _rows(self) -> list[Trial]:
         """Of this search; an earlier one whose checkpoint it extends may have had others."""
@@ -365,14 +392,16 @@ class _Analysis:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            say(f"\nWritten to {folder}: report.html, results.csv, configurations in best/1 to best/{best}")
+            places = "a configuration in best/1" if best == 1 else f"configurations in best/1 to best/{best}"
+            say(f"\nWritten to {folder}: report.html, results.csv, {places}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
         given, folder = self._given, self._given.output
         name = given.asked.model
         result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
         yield folder / "report.html", page(result)
-        yield folder / "results.csv", csv_text(given.asked.batch_size, self._subject, ranked)
+        failed = out(ranked, trials).values()
+        yield folder / "results.csv", csv_text(given.asked.batch_size, self._subject, ranked, failed)
         for place, each in enumerate(ranked[: given.best], 1):
             trial, best = each.trial, folder / "best" / str(place)
             what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from tisfast import limits
 from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
+from tisfast.analyze.space import WHOLE_MAX
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Served, Share, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, in_force
+from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, PREFERRED, in_force, named
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
+NAMED: Final = 3
+"""Variants in a sentence about several."""
 NOTED: Final = 1.1
 """Figures that differ by less are called alike."""
 
@@ -25,7 +29,7 @@ def explained(
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
     default = next((each.trial for each in ranked if each.trial.variant == DEFAULT), None)
-    said = [_won(ranked[0], default)]
+    said = [_won(ranked[0], default, aims)]
     if ranked[0].broken:
         said.append(f"It does not keep every bound: {'; '.join(ranked[0].broken)}. No variant does.")
     if default is not None and default is not winner:
@@ -36,8 +40,9 @@ def explained(
     if default is not None:
         said += _sure(winner, default, aims)
     said += _unsure(ranked, aims, needed)
-    said += _of_formats(ranked, subject)
+    said += _of_formats(ranked, trials, subject)
     said += _of_instances(ranked, subject)
+    said += _bounded(ranked, subject)
     said += _client(winner, default)
     said += _failed(ranked, trials)
     return said
@@ -61,7 +66,14 @@ def _failed(ranked: Sequence[Ranked], trials: Sequence[Trial]) -> Iterator[str]:
         yield f"{len(partly) - limits.ANALYZE_NAMED_MAX} more levels failed; the table has their reasons."
 
 
-def _won(first: Ranked, default: Trial | None) -> str:
+def apart(ranked: Sequence[Ranked], aims: Aims) -> bool:
+    """Whether the winner differs from the default by more than chance, or is the default, or has none beside it."""
+    winner = ranked[0].trial
+    default = next((each.trial for each in ranked if each.trial.variant == DEFAULT), None)
+    return default is None or default is winner or difference(winner, default, aims).apart
+
+
+def _won(first: Ranked, default: Trial | None, aims: Aims) -> str:
     best = first.trial
     text = f"Best: {best.variant.text}, at {best.load}: {best.throughput:.4g} inferences/s, p99 {_ms(best, 'p99')}"
     if default is None:
@@ -70,7 +82,8 @@ def _won(first: Ranked, default: Trial | None) -> str:
         return f"{text}."
     return (
         f"{text}; the default's best, at {default.load}, is {default.throughput:.4g} inferences/s, p99 "
-        f"{_ms(default, 'p99')}: {best.throughput / default.throughput:.3g} times the throughput."
+        f"{_ms(default, 'p99')}: {best.throughput / default.throughput:.3g} times the throughput"
+        f"{'' if difference(best, default, aims).apart else ', but they are not told apart: it may be chance'}."
     )
 
 
@@ -172,15 +185,20 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     )
 
 
-def _of_formats(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+def _of_formats(ranked: Sequence[Ranked], trials: Sequence[Trial], subject: Subject) -> Iterator[str]:
     """What each format gives at its best."""
     best: dict[str, Trial] = {}
     for each in ranked:
         best.setdefault(subject.served(each.trial.variant)[0], each.trial)
-    if not subject.formats or len(best) < 2:
+    if not subject.formats:
         return
     parts = [f"{name}: {each.throughput:.4g}/s{_execution(each)}" for name, each in best.items()]
-    yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}."
+    tried = {subject.served(each.variant)[0] for each in trials}
+    parts += [
+        f"{name}: {'it failed' if name in tried else 'not measured'}" for name in subject.configs if name not in best
+    ]
+    more = ", ..." if len(parts) > limits.ANALYZE_NAMED_MAX else ""
+    yield f"By formats, the best of each: {', '.join(parts[: limits.ANALYZE_NAMED_MAX])}{more}."
 
 
 def _of_instances(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
@@ -206,6 +224,31 @@ def _of_instances(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
         else:
             text += " More of them do not help: something else limits, or there was not enough load for them."
     yield text
+
+
+def _bounded(ranked: Sequence[Ranked], subject: Subject) -> Iterator[str]:
+    """Sizes that a file prefers are the most that a queue gathers, also where max_batch_size is larger."""
+    for name, config in subject.configs.items():
+        sizes = _preferred(config)
+        larger = [
+            each.trial.variant.text
+            for each in ranked
+            if any(each.trial.variant.value(key) for key in (MAX_BATCH, named(name, MAX_BATCH)))
+            and (made := subject.configured(each.trial.variant).get(name)) is not None
+            and _preferred(made) == sizes
+            and max(sizes, default=WHOLE_MAX) < int(in_force(MAX_BATCH, made) or 0)
+        ]
+        if larger:
+            more = ", ..." if len(larger) > NAMED else ""
+            yield (
+                f"The file of {name} names preferred_batch_size {sizes}, which bounds the batches of "
+                f"{', '.join(larger[:NAMED])}{more} to {max(sizes)} samples, though max_batch_size allows more; "
+                "--preferred-batch-sizes searches them."
+            )
+
+
+def _preferred(config: Mapping[str, Any]) -> list[int]:
+    return list(json.loads(str(in_force(PREFERRED, config))))
 
 
 def _execution(trial: Trial) -> str:

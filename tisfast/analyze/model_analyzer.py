@@ -29,25 +29,33 @@ ONE_PAGE: Final = "report.html shows all variants and measurements, results.csv 
 COMPOSED: Final = "an ensemble has no instances; search the models that it is made of together, with -m A,B"
 TOGETHER: Final = ("run_config_profile_models_concurrently_enable", "profile_models_concurrently_enable")
 """Several models are served and asked at one time."""
-NO_GPU_FIGURES: Final = "figures of GPUs are not collected; measure the winner with tisfast bench --collect-metrics"
+BY_NVML: Final = "the memory of all GPUs that the server uses is read, by NVML; the other figures of GPUs are not"
+SCRATCH: Final = (
+    "output_model_repository_path",
+    "override_output_model_repository",
+    "checkpoint_directory",
+    "perf_output",
+    "perf_output_path",
+    "triton_output_path",
+)
+"""Keys that only say where files of the way are: there are none of these, or they are in the output directory."""
 SEARCH_DECIDES: Final = "the search decides that itself (tisfast docs analyze)"
 REFUSED: Final[dict[str, str]] = {
     **dict.fromkeys(("bls_composing_models", "ensemble_composing_models", "cpu_only_composing_models"), COMPOSED),
     "num_top_model_configs": "num_configs_per_model says how many are written",
     "weighting": "it is for models that are served together (run_config_profile_models_concurrently_enable: true)",
-    **dict.fromkeys(("checkpoint_directory", "output_model_repository_path"), ONE_FOLDER),
-    "override_output_model_repository": ONE_FOLDER,
     **dict.fromkeys(("perf_analyzer_timeout", "perf_analyzer_cpu_util", "perf_analyzer_path"), NO_PROCESS),
-    **dict.fromkeys(("perf_analyzer_max_auto_adjusts", "perf_output", "perf_output_path"), NO_PROCESS),
+    "perf_analyzer_max_auto_adjusts": NO_PROCESS,
     "genai_perf_flags": "models are not measured by tokens; tisfast bench --service-kind openai does that",
     "client_max_retries": "a server that is started tells when it serves, so nothing is asked again",
     **dict.fromkeys(("triton_docker_image", "triton_docker_labels", "triton_docker_mounts"), NO_DOCKER),
     **dict.fromkeys(("triton_docker_args", "triton_docker_shm_size"), NO_DOCKER),
     **dict.fromkeys(("triton_server_path", "triton_install_path"), "the server that is started is tisfast"),
     "triton_server_environment": "the server that is started has the variables of this program",
-    "triton_output_path": "the log of the server that is started is server.log in the output directory",
-    "triton_metrics_url": NO_GPU_FIGURES,
-    **dict.fromkeys(("dcgm_disable", "always_report_gpu_metrics", "monitoring_interval", "gpus"), NO_GPU_FIGURES),
+    "triton_metrics_url": "metrics of the server are not read; tisfast bench --collect-metrics does that",
+    **dict.fromkeys(("dcgm_disable", "always_report_gpu_metrics"), BY_NVML),
+    "monitoring_interval": "memory is read once behind each level, so there is no interval",
+    "gpus": f"{BY_NVML}; CUDA_VISIBLE_DEVICES says which ones a server that is started has",
     "duration_seconds": "an idle server is not measured",
     "collect_cpu_metrics": "the memory of a server that is started is always measured",
     "reload_model_disable": "a variant is loaded by a load with its configuration, and not otherwise",
@@ -122,10 +130,14 @@ def folder_of(path: str) -> str:
 
 
 class FileFlags(NamedTuple):
-    """own: of analyze, and of bench where keys stand for them; bench: perf_analyzer_flags, each with its value."""
+    """own: of analyze, and of bench where keys stand for them; bench: perf_analyzer_flags, each with its value.
+
+    notes: what is to be told.
+    """
 
     own: list[str]
     bench: list[Unit]
+    notes: tuple[str, ...] = ()
 
 
 def flags_of(path: str, model: str) -> FileFlags:
@@ -145,7 +157,7 @@ def _flags_of(document: Mapping[str, Any], model: str) -> FileFlags:
         found = _flags(model or ",".join(names), _shared(document))
         return found._replace(own=[*found.own, *_of_each(document, own)])
     if len(names) != 1:
-        named = ", ".join(names[:NAMED_MAX]) or "none"
+        named = ", ".join([*names[:NAMED_MAX], *(["..."] if len(names) > NAMED_MAX else [])]) or "none"
         raise ConfigError(f"profile_models has {len(names)} models ({named}): name one with -m")
     return _flags(model or names[0], {**document, **models.get(names[0], {})})
 
@@ -205,17 +217,31 @@ def _named(flag: str, model: str) -> str:
 
 
 def _flags(name: str, merged: Mapping[str, Any]) -> FileFlags:
+    _refuse(merged)
     server = list(_server(merged))
     found = [f"--model-name={name}", *server]
     for key, value in merged.items():
-        if key not in ELSEWHERE and not (key == "model_repository" and server):  # it is that server's own
+        if key not in (*ELSEWHERE, *SCRATCH) and not (key == "model_repository" and server):  # it is that server's own
             found += _key(key, value)
     if "run_config_search_mode" not in merged:
         found.append("--search=brute")  # Model Analyzer's default
     if merged.get("request_rate_search_enable"):
         found.append("--request-rate-search-enable")
     flags = merged.get("perf_analyzer_flags")
-    return FileFlags(found, [] if flags is None else list(_bench_flags(flags)))
+    passed = [key for key in merged if key in SCRATCH]
+    notes = (f"{', '.join(passed)}: passed over, as {ONE_FOLDER}",) if passed else ()
+    return FileFlags(found, [] if flags is None else list(_bench_flags(flags)), notes)
+
+
+def _refuse(merged: Mapping[str, Any]) -> None:
+    """Raises ConfigError with all keys that have no place here."""
+    reasons = {**REASONS, **REFUSED}
+    wrong = [key for key, value in merged.items() if key in reasons and value not in HARMLESS.get(key, ())]
+    if len(wrong) == 1:
+        raise ConfigError(f"{wrong[0]} is not served by tisfast analyze: {reasons[wrong[0]]}")
+    if wrong:
+        told = "; ".join(f"{key} ({reasons[key]})" for key in wrong)
+        raise ConfigError(f"{len(wrong)} keys are not served by tisfast analyze: {told}")
 
 
 def _read(path: str) -> Mapping[str, Any]:
@@ -284,8 +310,6 @@ def _server(merged: Mapping[str, Any]) -> Flags:
 def _key(key: str, value: Any) -> Flags:
     if value in HARMLESS.get(key, ()):
         return
-    if key in REFUSED or key in REASONS:
-        raise ConfigError(f"{key} is not served by tisfast analyze: {REFUSED.get(key) or REASONS[key]}")
     if key in PLAIN:
         yield f"{PLAIN[key]}={_scalar(key, value)}"
     elif key in READERS:
@@ -342,7 +366,14 @@ def _objectives(value: Any) -> Flags:
 
 def _constraints(value: Any) -> Flags:
     for key, bounds in _mapping("constraints", value).items():
-        for end, limit in _mapping(f"constraints.{key}", bounds).items():
+        if isinstance(bounds, int | float):
+            end = "min" if key.endswith("throughput") else "max"
+            raise ConfigError(f"constraints.{key}: write {{{end}: {_scalar(key, bounds)}}}")
+        ends = _mapping(f"constraints.{key}", bounds)
+        least, most = ends.get("min"), ends.get("max")
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            raise ConfigError(f"constraints.{key}: min {_scalar(key, least)} is above max {_scalar(key, most)}")
+        for end, limit in ends.items():
             if end not in ("min", "max"):
                 raise _unknown(f"constraints.{key}.{end}", end, ("min", "max"))
             yield f"--constraint={key}{'<=' if end == 'max' else '>='}{_scalar('constraints', limit)}"

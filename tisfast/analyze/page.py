@@ -8,8 +8,8 @@ from html import escape
 from typing import Final
 
 from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, Ranked, value_of
-from tisfast.analyze.explain import out
-from tisfast.analyze.table import HEADS, milliseconds, rows_of
+from tisfast.analyze.explain import apart, out
+from tisfast.analyze.table import HEADS, failed_cells, milliseconds, rows_of
 from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Bound, Series, line_chart, stacked_bars
@@ -51,16 +51,18 @@ def _cards(result: Result) -> str:
         return '<p class="none">Nothing could be measured.</p>'
     best, trial = result.ranked[0], result.ranked[0].trial
     failed = out(result.ranked, result.trials)
+    chance = "" if apart(result.ranked, result.aims) else ", but they are not told apart"
     cards = [
         (trial.variant.text, f"the best variant, at {trial.load}", "bad" if best.broken else "good"),
         (f"{trial.throughput:.4g}/s", "inferences there", ""),
         (milliseconds(trial, "p99"), "p99 latency there", ""),
-        ("-" if best.gain is None else f"{best.gain:+.3g} %", "gain against the default", ""),
+        ("-" if best.gain is None else f"{best.gain:+.3g} %", f"gain against the default{chance}", ""),
         (str(len({each.variant.text for each in result.trials})), "variants were measured", ""),
         (str(len(failed)), "of them have no figures", "bad" if failed else "good"),
     ]
     inner = "".join(
-        f'<div class="card"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>' for top, text, kind in cards
+        f'<div class="card{"" if at else " wide"}"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>'
+        for at, (top, text, kind) in enumerate(cards)
     )
     return f'<div class="cards">{inner}</div>'
 
@@ -135,17 +137,15 @@ def _split(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    head = "".join(f"<th>{escape(each)}</th>" for each in HEADS)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for place, each in enumerate(result.ranked, 1)
-        for row in rows_of(place, each)
-    )
+    rows = [row for place, each in enumerate(result.ranked, 1) for row in rows_of(place, each)]
+    rows += [failed_cells(each) for each in out(result.ranked, result.trials).values()]
+    named = [[name, rank, *rest] for rank, name, *rest in (list(HEADS), *rows)]  # the name stays when it is scrolled
     return (
-        f'<section><h2>Variants</h2><div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'
+        f"<section><h2>Variants</h2>{_grid(named[0], named[1:])}"
         '<p class="soft">Each variant at its best level. batch: samples of an execution on average; queue: share of '
         f"the time within the server. Variants within {result.aims.margin:g} % are alike, and the simpler one stands "
-        "first. Where a level was measured several times, each figure is the mean of its measurements, also p99.</p>"
+        "first. Where a level was measured several times, inferences and latencies are means of its measurements, also "
+        "p99; batch and queue are of all their requests, and memory is the most.</p>"
         "</section>"
     )
 
@@ -153,7 +153,7 @@ def _table(result: Result) -> str:
 def _rows(result: Result) -> str:
     """Each row that was measured, or the reason why there are no figures."""
     heads = ("variant", "load", "inferences/s", "avg", "p99", "requests", "what is to be known")
-    lines = []
+    lines: list[list[str]] = []
     for each in result.trials:
         told = each.failure or "; ".join(
             [
@@ -165,9 +165,12 @@ def _rows(result: Result) -> str:
         )
         values = [each.variant.text, each.load]
         values += [f"{each.throughput:.4g}", milliseconds(each, "avg"), milliseconds(each, "p99"), str(each.requests)]
-        lines.append("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in [*values, told]) + "</tr>")
+        lines.append([*values, told])
+    return f"<section><h2>All measurements</h2>{_grid(heads, lines)}</section>"
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table that scrolls in its own box; its first column, the names, stays, and its last one has sentences."""
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    return (
-        f'<section><h2>All measurements</h2><div class="scroll"><table class="text"><tr>{head}</tr>'
-        f"{''.join(lines)}</table></div></section>"
-    )
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table class="named"><tr>{head}</tr>{lines}</table></div>'

@@ -84,9 +84,10 @@ class OwnServer:
         missing = next((each for each in models if not (repository / each).is_dir()), None)
         if missing is not None:
             found = sorted(each.name for each in repository.iterdir() if each.is_dir())
+            named = [*found[: limits.ANALYZE_NAMED_MAX], *(["..."] if len(found) > limits.ANALYZE_NAMED_MAX else [])]
             raise BadRequest(
                 f"--model-repository {repository} has no folder of a model '{missing}'; it has "
-                f"{', '.join(found[: limits.ANALYZE_NAMED_MAX]) or 'none at all'}"
+                f"{', '.join(named) or 'none at all'}"
             )
         self._models, self._grpc, self._log = first, grpc, log
         self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]

@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from tisfast import limits
-from tisfast.analyze.variants import INSTANCES, MAX_BATCH, OWN, PREFERRED, Value, Variant, configured, in_force
+from tisfast.analyze.variants import (
+    FORMAT,
+    INSTANCES,
+    MAX_BATCH,
+    OWN,
+    PREFERRED,
+    Value,
+    Variant,
+    configured,
+    in_force,
+    parameter_text,
+    parted,
+)
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
@@ -31,6 +43,12 @@ class Axis:
 
     name: str
     values: tuple[Value, ...]
+
+    def beside(self, at: int) -> list[int]:
+        """The places of the values that are one step away."""
+        if all(_number(value) for value in self.values):
+            return [other for other in (at + 1, at - 1) if 0 <= other < len(self.values)]
+        return [other for other in range(len(self.values)) if other != at]
 
 
 @dataclass(frozen=True)
@@ -66,14 +84,25 @@ class Space:
         return math.prod(len(axis.values) for axis in self.axes)
 
     def variant(self, point: Point) -> Variant:
-        """At a place."""
-        return Variant(tuple((axis.name, axis.values[at]) for axis, at in zip(self.axes, point, strict=True)))
+        """At a place, without the settings of formats that it does not serve."""
+        made = Variant(tuple((axis.name, axis.values[at]) for axis, at in zip(self.axes, point, strict=True)))
+        names = self._names(made.value(FORMAT))
+        return Variant(tuple((name, value) for name, value in made.settings if name in names))
+
+    def _names(self, served: Value | None) -> list[str]:
+        """Of the settings of a variant that serves this format."""
+        formats = [str(each) for axis in self.axes if axis.name == FORMAT for each in axis.values]
+        of = {axis.name: parted(axis.name, formats)[0] for axis in self.axes}
+        return [name for name, model in of.items() if model in ("", served)]
 
     def has(self, variant: Variant) -> bool:
         """Whether a variant is one of them; the default configuration always is."""
         names = [name for name, _ in variant.settings]
-        within = names == [axis.name for axis in self.axes]
-        return not names or (within and all(variant.value(axis.name) in axis.values for axis in self.axes))
+        if not names:
+            return True
+        values = {axis.name: axis.values for axis in self.axes}
+        wanted = self._names(variant.value(FORMAT))
+        return names == wanted and all(variant.value(name) in values[name] for name in names)
 
     def points(self) -> Iterator[Point]:
         """All, in order."""
@@ -87,18 +116,14 @@ class Space:
         return tuple(_nearest(axis, known(axis.name)) for axis in self.axes)
 
     def beside(self, point: Point) -> list[Point]:
-        """One step away, along one axis."""
-        found = []
-        for at, axis in enumerate(self.axes):
-            for step in (1, -1):
-                if 0 <= point[at] + step < len(axis.values):
-                    found.append((*point[:at], point[at] + step, *point[at + 1 :]))
-        return found
+        """One step away, along one axis: each other value where they are not numbers, as those have no order."""
+        places = enumerate(zip(point, self.axes, strict=True))
+        return [(*point[:at], other, *point[at + 1 :]) for at, (now, axis) in places for other in axis.beside(now)]
 
     def around(self, point: Point) -> list[Point]:
         """One step away along several axes at once: along two first, and no more than are measured in one step."""
         found: list[Point] = []
-        moves = [[at for at in (now + 1, now - 1) if 0 <= at < len(axis.values)] for now, axis in self._places(point)]
+        moves = [axis.beside(now) for now, axis in zip(point, self.axes, strict=True)]
         free = [at for at, move in enumerate(moves) if move]
         for several in range(2, len(free) + 1):
             for axes in itertools.combinations(free, several):
@@ -109,13 +134,17 @@ class Space:
                     found.append(tuple(there.get(at, now) for at, now in enumerate(point)))
         return found
 
-    def _places(self, point: Point) -> Iterator[tuple[int, Axis]]:
-        return zip(point, self.axes, strict=True)
-
 
 def _nearest(axis: Axis, value: Value | None) -> int:
+    if value is None:
+        return 0
     if value in axis.values:
         return axis.values.index(value)
+    text = parameter_text(value)  # of a parameter "4" and 4 are the same
+    texts = [parameter_text(each) for each in axis.values]
+    if text in texts:
+        return texts.index(text)
+    value = int(text) if text.isdecimal() else value
     numbered = [(abs(each - value), at) for at, each in enumerate(axis.values) if _number(each) and _number(value)]
     return min(numbered)[1] if numbered else 0
 
@@ -153,7 +182,7 @@ def check(space: Space, config: Mapping[str, Any], model: str) -> None:
     if "ensemble_scheduling" in config:
         raise BadRequest(
             f"model '{model}' is an ensemble: it has no instances and no batches of its own; analyze the models that "
-            "it is made of, one by one"
+            "it is made of, together: -m A,B"
         )
     batches = int(config.get("max_batch_size") or 0)
     named = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tisfast.analyze.aims import Ranked
 from tisfast.analyze.subject import Subject
@@ -51,6 +51,11 @@ def cells(place: int, ranked: Ranked) -> list[str]:
     ]
 
 
+def failed_cells(trial: Trial) -> list[str]:
+    """The row of a variant without figures, with the reason."""
+    return ["-", trial.variant.text, trial.load, *("-" for _ in HEADS[3:-1]), trial.failure]
+
+
 def milliseconds(trial: Trial | Share, name: str) -> str:
     """With ~ where too few requests support it."""
     if name not in trial.latency_ms:
@@ -80,13 +85,17 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [f"{each.variant.text}, {each.load}: {each.failure}" for each in trials if each.failure]
 
 
-def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str:
-    """Model Analyzer's columns, the variants in their order; of several models together a row for each."""
+def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed: Iterable[Trial] = ()) -> str:
+    """Model Analyzer's columns, the variants in their order; of several models together a row for each.
+
+    failed: variants without figures, behind the others, with the reason in a column of its own.
+    """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
         ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
         + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
+        + ["Failure"]
     )
     for each in ranked:
         trial = each.trial
@@ -103,9 +112,15 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked]) -> str
                 + [trial.variant.text, "" if counts is None else counts, in_force(MAX_BATCH, config)]
                 + ["No" if each.broken else "Yes", f"{figures.throughput:.6g}"]
                 + [
-                    f"{figures.latency_ms.get('p99', 0):.6g}",
+                    f"{figures.latency_ms['p99']:.6g}" if "p99" in figures.latency_ms else "",
                     "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
                     "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
+                    "",
                 ]
             )
+    for trial in failed:
+        for model in subject.served(trial.variant):
+            columns = [f"{trial.level:g}", ""] if trial.mode == "concurrency" else ["", f"{trial.level:g}"]
+            unknown = ["", "", "No", "", "", "", ""]
+            rows.writerow([model, batch_size, *columns, trial.variant.text, *unknown, trial.failure])
     return out.getvalue()

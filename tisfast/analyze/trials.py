@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any, Final, Protocol
 
 from tisfast.analyze.variants import Variant
@@ -90,6 +92,7 @@ class Round:
     memory_mb: float | None
     models: Mapping[str, Share] = field(default_factory=dict)
     gpu_memory_mb: float | None = None
+    served: Served | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class Trial:
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
     LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, gpu_memory_mb: of
     their GPUs, where known; limited: why the client was the limit, or ""; rounds: each measurement, where there were
-    several: the figures are their means, of a percentile, too; models: of several that were served together, what each
-    of them did.
+    several: throughput and latencies are means of those where they are known, of a percentile, too; served is of all
+    their requests, memory the most; models: of several that were served together, what each of them did.
     """
 
     variant: Variant
@@ -127,6 +130,11 @@ class Trial:
         return max(len(self.rounds), 1)
 
     @property
+    def starved(self) -> bool:
+        """One of several models answered nothing, and no request failed: more load may give it some."""
+        return not self.errors and self.throughput > 0 and any(not each.latency_ms for each in self.models.values())
+
+    @property
     def key(self) -> str:
         """Names it in a checkpoint."""
         return f"{self.variant.text} | {self.mode} {float(self.level)!r}"
@@ -140,7 +148,7 @@ class Trial:
 def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int | None) -> Trial:
     """From what bench has measured."""
     whole = _share(level, batch_size)
-    failure = ""
+    failure, silent = "", [name for name, each in level.models.items() if not each.completed]
     if level.errors.count:
         (status, text), _ = max(level.errors.by_text.items(), key=lambda each: each[1])
         failure = f"{level.errors.count} of {level.requests} requests failed, most with {status}: {text}"
@@ -148,6 +156,11 @@ def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int 
         failure = f"no request was answered within the measured windows: {level.reason}"
     elif level.unsent:
         failure = f"{level.unsent} requests were due and never left: this variant takes less than this rate"
+    elif silent:
+        failure = (
+            f"no request of model '{silent[0]}' was answered within the measured windows: longer ones (-p), more load, "
+            "or more of the requests for it (-m A=3,B=1) give it some"
+        )
     return Trial(
         variant,
         level.level.mode,
@@ -169,15 +182,15 @@ def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int 
 
 
 def _gpu_memory(level: Measurement) -> float | None:
-    """Of all GPUs of the server's."""
+    """Of all GPUs, 0 where the server uses none; None where one of them is not known, or there is none."""
     usage = None if level.server is None else level.server.usage
     known = [] if usage is None else [each.memory_bytes for each in usage.gpus.values()]
     told = [each for each in known if each is not None]
-    return sum(told) / 1e6 if told else None
+    return sum(told) / 1e6 if told and len(told) == len(known) else None
 
 
-def _most(known: float | None, new: float | None) -> float | None:
-    return None if known is None or new is None else max(known, new)
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((each for each in values if each is not None), default=None)
 
 
 def _share(level: Measurement, batch_size: int) -> Share:
@@ -204,45 +217,72 @@ def _served(level: Measurement) -> Served | None:
 
 
 def joined(trial: Trial, new: Trial, turn: int) -> Trial:
-    """A row that was measured once more, in a turn: means of all measurements; a failure is one of the row."""
+    """A row that was measured once more, in a turn: see Trial's rounds; a failure is one of the row."""
     if new.failure:
         return replace(trial, failure=f"when it was measured again, {new.failure}")
-    count = trial.measured
     rounds = (*(trial.rounds or (_round(trial, 0),)), _round(new, turn))
-    latency = _means(trial.latency_ms, new.latency_ms, count)
-    models = {name: _joined_share(each, new.models.get(name, each), count) for name, each in trial.models.items()}
+    names = dict.fromkeys(name for each in rounds for name in each.models)
     return replace(
         trial,
-        throughput=sum(each.throughput for each in rounds) / len(rounds),
-        latency_ms=latency,
+        throughput=fmean(each.throughput for each in rounds),
+        latency_ms=_means([each.latency_ms for each in rounds]),
         supported=trial.supported and new.supported,
         requests=trial.requests + new.requests,
         stable=trial.stable and new.stable,
         reason=trial.reason if not trial.stable else new.reason,
         limited=trial.limited or new.limited,
-        memory_mb=_most(trial.memory_mb, new.memory_mb),
-        gpu_memory_mb=_most(trial.gpu_memory_mb, new.gpu_memory_mb),
+        served=_pooled([each.served for each in rounds]),
+        memory_mb=_most(each.memory_mb for each in rounds),
+        gpu_memory_mb=_most(each.gpu_memory_mb for each in rounds),
         rounds=rounds,
-        models=models,
+        models={name: _joined_shares([each.models[name] for each in rounds if name in each.models]) for name in names},
     )
 
 
-def _means(known: Mapping[str, float], new: Mapping[str, float], count: int) -> dict[str, float]:
-    """known: of so many measurements."""
-    return {name: (count * value + new.get(name, value)) / (count + 1) for name, value in known.items()}
+def _joined_shares(shares: Sequence[Share]) -> Share:
+    return Share(
+        fmean(each.throughput for each in shares),
+        _means([each.latency_ms for each in shares]),
+        all(each.supported for each in shares),
+        _pooled([each.served for each in shares]),
+    )
 
 
-def _joined_share(known: Share, new: Share, count: int) -> Share:
-    return replace(
-        known,
-        throughput=(count * known.throughput + new.throughput) / (count + 1),
-        latency_ms=_means(known.latency_ms, new.latency_ms, count),
-        supported=known.supported and new.supported,
+def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By name, of those that have it."""
+    names = dict.fromkeys(name for each in measured for name in each)
+    return {name: fmean(each[name] for each in measured if name in each) for name in names}
+
+
+def _pooled(measured: Sequence[Served | None]) -> Served | None:
+    """Of all requests together."""
+    known = [each for each in measured if each is not None and each.inferences]
+    if len(known) < 2:
+        return known[0] if known else next(iter(measured), None)
+    inferences = sum(each.inferences for each in known)
+
+    def mean(part: Callable[[Served], float]) -> float:
+        return sum(each.inferences * part(each) for each in known) / inferences
+
+    sizes = Counter[str]()
+    for each in known:
+        sizes.update(each.batch_sizes)
+    return Served(
+        mean(lambda each: each.queue_us),
+        mean(lambda each: each.compute_input_us),
+        mean(lambda each: each.compute_infer_us),
+        mean(lambda each: each.compute_output_us),
+        mean(lambda each: each.total_us),
+        inferences,
+        sum(each.executions for each in known),
+        dict(sorted(sizes.items(), key=lambda each: int(each[0]))),
     )
 
 
 def _round(trial: Trial, turn: int) -> Round:
-    return Round(turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models, trial.gpu_memory_mb)
+    return Round(
+        turn, trial.throughput, trial.latency_ms, trial.memory_mb, trial.models, trial.gpu_memory_mb, trial.served
+    )
 
 
 def to_json(trial: Trial) -> dict[str, Any]:
@@ -256,8 +296,12 @@ def from_json(value: Mapping[str, Any]) -> Trial:
     variant = Variant(tuple(fields.pop("variant").items()))
     served, rounds = _served_of(fields.pop("served")), fields.pop("rounds")
     models = _shares_of(fields.pop("models"))
-    all_rounds = tuple(Round(**{**each, "models": _shares_of(each["models"])}) for each in rounds)
+    all_rounds = tuple(_round_of(each) for each in rounds)
     return Trial(variant, served=served, rounds=all_rounds, models=models, **fields)
+
+
+def _round_of(value: Mapping[str, Any]) -> Round:
+    return Round(**{**value, "models": _shares_of(value["models"]), "served": _served_of(value.get("served"))})
 
 
 def _shares_of(value: Mapping[str, Any]) -> dict[str, Share]:

@@ -16,7 +16,7 @@ from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Trial, joined, trial_of
-from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, in_force
+from tisfast.analyze.variants import DEFAULT, DELAY, INSTANCES, MAX_BATCH, PREFERRED, Variant, canonical, in_force
 from tisfast.bench.asked import Asked
 from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
@@ -57,7 +57,10 @@ class Bench:
 
     def again(self, trial: Trial, turn: int) -> None:
         """Measure a row once more, into its means."""
-        self._kept(joined(trial, self._now(Trial(trial.variant, trial.mode, trial.level)), turn))
+        new = self._now(Trial(trial.variant, trial.mode, trial.level))
+        mean = joined(trial, new, turn)
+        self.checkpoint.add(mean)
+        self.on_trial(mean if new.failure else new)
         self.checkpoint.save()
 
     def _kept(self, found: Trial) -> Trial:
@@ -72,7 +75,7 @@ class Bench:
             self._have(wanted.variant)
             found = self._measured(wanted)
         except TisError as error:
-            found = replace(wanted, failure=error.message)
+            found = replace(wanted, failure=" ".join(error.message.split()))  # one line of a table
             self.loaded = None
         if found.failure and (ended := self.ending.wait_for(self.server.mend, self.server.abandon)):
             found = replace(found, failure=f"{ended}: {found.failure}")
@@ -122,7 +125,7 @@ def asked_of(asked: Asked, address: Address, models: Sequence[str]) -> Asked:
 def session_of(client: Client, asked: Asked) -> Iterator[Session]:
     """With the requests of one model, or of several together.  Raises TisError."""
     if asked.mix:
-        yield mixed_session(asked, client)
+        yield mixed_session(asked, client, "several models together")  # of -m A,B or --mix
         return
     with prepared(client, asked, look_up(client, asked)) as session:
         yield session
@@ -173,11 +176,11 @@ class Tries:
 
     def _sweep(self, variant: Variant) -> list[Trial]:
         rows: list[Trial] = []
-        flat = 0
+        flat, waits = 0, self._waits(variant)
         for level in self.load.levels:
             row = self._trial(variant, level)
             rows.append(row)
-            if row.failure or self.aims.too_slow(row):
+            if (row.failure and not row.starved) or (not waits and len(rows) > 1 and self.aims.slower(row, rows[-2])):
                 break
             before = max((each.throughput for each in rows[:-1]), default=0.0)
             flat = 0 if row.throughput > GAINED * before else flat + 1
@@ -194,10 +197,26 @@ class Tries:
             row = self._trial(variant, level)
             rows.append(row)
             if row.failure and self.load.mode == "concurrency":
-                break  # it does not load, or fails: less load would but try that again; a rate may be too high
+                return rows  # it does not load, or fails: less load would but try that again; a rate may be too high
             if not row.failure and not self.aims.too_slow(row):
+                return rows
+        if self._waits(variant):
+            rows += self._step_up(variant, levels[at + 1 :])
+        return rows
+
+    def _step_up(self, variant: Variant, levels: Sequence[float]) -> list[Trial]:
+        """To higher levels, where batches may fill before their delay is over, until a bound of latency is kept."""
+        rows: list[Trial] = []
+        for level in levels:
+            rows.append(self._trial(variant, level))
+            if rows[-1].failure or not self.aims.too_slow(rows[-1]):
                 break
         return rows
+
+    def _waits(self, variant: Variant) -> bool:
+        """Few requests may wait for more to come, so latency may fall when there is more load."""
+        configs = self.bench.subject.configured(variant).values()
+        return any(in_force(DELAY, each) or in_force(PREFERRED, each) != "[]" for each in configs)
 
     def _busy_level(self, variant: Variant) -> int:
         """The number of the first level with two full batches for each instance, as Model Analyzer's."""

@@ -65,15 +65,19 @@ def configured(variant: Variant, config: Mapping[str, Any]) -> Config:
     if MAX_BATCH in settings:
         made["max_batch_size"] = int(settings[MAX_BATCH])
     if not {MAX_BATCH, PREFERRED, DELAY}.isdisjoint(settings):
-        _set_batching(made, settings)
+        _set_batching(made, settings, int(config.get("max_batch_size") or 0))
     for path, value in variant.settings:
         if path not in OWN:
             _set_path(made, path, value)
     return made
 
 
-def _set_batching(made: Config, settings: Mapping[str, Value]) -> None:
-    """Dynamic batching, where more than one sample can be executed together, and no other scheduler is asked for."""
+def _set_batching(made: Config, settings: Mapping[str, Value], before: int) -> None:
+    """Dynamic batching, where more than one sample can be executed together, and no other scheduler is asked for.
+
+    before: the default's max_batch_size.  A server fills that in as preferred_batch_size where a file names none, and
+    fills in the new one where it is left out.
+    """
     size = int(made.get("max_batch_size") or 0)
     if "sequence_batching" in made:
         return
@@ -85,7 +89,8 @@ def _set_batching(made: Config, settings: Mapping[str, Value]) -> None:
         batching["preferred_batch_size"] = json.loads(str(settings[PREFERRED]))
     preferred = [each for each in batching.get("preferred_batch_size") or () if int(each) <= size]
     batching.pop("preferred_batch_size", None)
-    if preferred:
+    filled_in = PREFERRED not in settings and size != before and preferred == [before]
+    if preferred and not filled_in:
         batching["preferred_batch_size"] = preferred
     if DELAY in settings:
         batching["max_queue_delay_microseconds"] = int(settings[DELAY])
@@ -94,7 +99,7 @@ def _set_batching(made: Config, settings: Mapping[str, Value]) -> None:
 def _set_path(made: Config, path: str, value: Value) -> None:
     if path.startswith(PARAMETERS):
         name = path.removeprefix(PARAMETERS)
-        made["parameters"] = {**(made.get("parameters") or {}), name: {"string_value": _plain(value)}}
+        made["parameters"] = {**(made.get("parameters") or {}), name: {"string_value": parameter_text(value)}}
         return
     *folders, last = path.split(".")
     inner: Any = made
@@ -108,7 +113,7 @@ def _set_path(made: Config, path: str, value: Value) -> None:
     inner[last] = json.loads(value) if isinstance(value, str) else value
 
 
-def _plain(value: Value) -> str:
+def parameter_text(value: Value) -> str:
     """A parameter is a string: "4" and 4 are the same."""
     if isinstance(value, str):
         found = json.loads(value)

@@ -253,7 +253,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "processes": usage.processes,
         "cpu_cores": usage.cores,
         "memory_bytes": usage.memory_bytes,
-        "gpus": {uuid: asdict(use) for uuid, use in usage.gpus.items()},
+        "gpus": {uuid: asdict(use) for uuid, use in usage.gpus_in_use.items()},
     }
 
 

@@ -95,7 +95,7 @@ def _of_server(values: Callable[[ServerSplit], Iterable[Sample]]) -> Callable[[R
 
 
 def _of_gpus(split: ServerSplit, name: str) -> Iterator[Sample]:
-    for uuid, use in split.usage.gpus.items() if split.usage is not None else ():
+    for uuid, use in split.usage.gpus_in_use.items() if split.usage is not None else ():
         value = getattr(use, name)
         if value is not None:
             yield "", {"gpu": uuid}, value

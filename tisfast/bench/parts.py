@@ -29,11 +29,11 @@ class Looked(NamedTuple):
     flag: str
 
 
-def mixed_session(asked: Asked, client: Client) -> Session:
-    """Of `asked.mix` or `asked.replay`.  Raises TisError with the model's name."""
+def mixed_session(asked: Asked, client: Client, flag: str = "--mix") -> Session:
+    """Of `asked.mix` or `asked.replay`.  flag: that brought the mix.  Raises TisError with the model's name."""
     if asked.replay is not None:
         return _replayed(asked, asked.replay, client)
-    looked = [_looked_up(client, asked, share, "--mix") for share in asked.mix]
+    looked = [_looked_up(client, asked, share, flag) for share in asked.mix]
     together = _together(asked, looked)
     return Session(asked, client, together, (), parts=[_part(each, _steps(each)) for each in looked])
 

@@ -50,6 +50,12 @@ padding:12px;margin:0;min-width:0}
 th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:500}
 .text td,.text th{white-space:normal;text-align:left;overflow-wrap:anywhere}
+.card.wide{grid-column:1/-1;overflow-wrap:break-word}.named td{vertical-align:top}
+.named :is(th,td):first-child{position:sticky;left:0;background:var(--card);white-space:pre-wrap;width:min(36vw,300px);
+box-shadow:inset -1px 0 var(--rule)}
+.named :is(th,td):last-child{text-align:left;white-space:normal;overflow-wrap:break-word;width:min(70vw,360px);
+min-width:min(70vw,300px)}
+@media(max-width:640px){.named{font-size:.8rem}}
 svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font:10px system-ui,sans-serif}
 svg .label{fill:var(--ink);font-size:10.5px}.grid{stroke:var(--rule);stroke-width:.7}
 .bound{stroke:var(--bad);stroke-width:1.2;stroke-dasharray:5 3}.line{fill:none;stroke-width:1.8}

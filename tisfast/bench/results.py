@@ -107,7 +107,7 @@ class Usage:
     """What the server's processes used within the window.
 
     pid, name: of the one that listens; processes: it and all that it has started; memory_bytes: of all, at the end:
-    proportional set size, 0 where it may not be read; gpus: by UUID.
+    proportional set size, 0 where it may not be read; gpus: by UUID, all that NVML shows.
     """
 
     pid: int
@@ -117,6 +117,11 @@ class Usage:
     wall_ns: int
     memory_bytes: int
     gpus: Mapping[str, GpuUse] = field(default_factory=dict)
+
+    @property
+    def gpus_in_use(self) -> dict[str, GpuUse]:
+        """Without those where the processes have no memory."""
+        return {uuid: use for uuid, use in self.gpus.items() if use.whole or use.memory_bytes != 0}
 
     @property
     def cores(self) -> float:

@@ -26,21 +26,21 @@ class GpuSample(NamedTuple):
 
 
 def gpus_of(nvml: Nvml | None, pids: Collection[int], proc: Path = PROC) -> dict[str, GpuSample]:
-    """By UUID, those where one of the processes has memory.
+    """By UUID, also those where none of the processes has memory: they have 0 bytes.
 
     Within a container NVML's process numbers are others, so nobody knows whose memory it is: all GPUs, as wholes.
     """
     if nvml is None:
         return {}
-    found = {}
+    found, outermost = {}, _outermost(proc)
     for reading in nvml.read():
-        mine = [used for pid, used in nvml.processes(reading.uuid).items() if pid in pids]
-        whole = not mine
-        if whole and _outermost(proc):
-            continue  # the server does not use it
+        told = nvml.processes(reading.uuid) if outermost else None
+        mine = [used for pid, used in (told or {}).items() if pid in pids]
+        known = [used for used in mine if used is not None]
+        own = sum(known) if len(known) == len(mine) else None
         found[reading.uuid] = GpuSample(
-            reading.memory_used_bytes if whole else sum(mine),
-            whole,
+            reading.memory_used_bytes if told is None else own,
+            told is None,
             reading.utilization,
             reading.power_watts,
             reading.energy_joules,

@@ -198,7 +198,7 @@ def _usage(usage: Usage) -> str:
 
 
 def _used_gpus(usage: Usage) -> Iterator[str]:
-    for uuid, use in list(usage.gpus.items())[:GPUS_SHOWN]:
+    for uuid, use in list(usage.gpus_in_use.items())[:GPUS_SHOWN]:
         told = [
             *([] if use.utilization is None else [f"{100 * use.utilization:.0f} % busy"]),
             *([] if use.memory_bytes is None else [f"{use.memory_bytes / 1e6:.1f} MB of memory"]),

@@ -120,21 +120,22 @@ class Nvml:
         readings = (self._read(index) for index in range(self.count()))
         return [reading for reading in readings if reading is not None]
 
-    def processes(self, name: str) -> dict[int, int]:
+    def processes(self, name: str) -> dict[int, int | None] | None:
         """Bytes of a GPU by the process that has them: by its number outside of containers.
 
-        Those that the library does not tell are left out, as all are of a driver before 510.
+        None for bytes that the library does not tell, and instead of all where it tells no process, as a driver before
+        510.
         """
         device, ask = self._device(name), getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         if device is None or ask is None:
-            return {}
+            return None
         found, count = (_Process * PROCESSES_MAX)(), ctypes.c_uint(PROCESSES_MAX)
         if ask(device, ctypes.byref(count), ctypes.byref(found)):
-            return {}
-        told: dict[int, int] = {}
+            return None
+        told: dict[int, int | None] = {}
         for each in found[: min(count.value, PROCESSES_MAX)]:
-            if each.used != UNKNOWN_BYTES:  # one has several entries where it uses several parts of the GPU
-                told[int(each.pid)] = told.get(int(each.pid), 0) + int(each.used)
+            before = told.get(int(each.pid), 0)  # one has several entries where it uses several parts of the GPU
+            told[int(each.pid)] = None if before is None or each.used == UNKNOWN_BYTES else before + int(each.used)
         return told
 
     def _device(self, name: str) -> ctypes.c_void_p | None:
