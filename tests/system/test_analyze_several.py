@@ -50,16 +50,45 @@ def test_models_that_share_a_server_are_searched_together(two):
     assert "4 measurements are taken from" in text
 
 
+def test_figures_of_another_mix_are_not_taken(two, tmp_path):
+    repository, out = two
+    mix = tmp_path / "mix.json"
+    own = ("--mix", mix, "--model-repository", repository, "-o", out, *SHORT, "--concurrency", "2", "--search", "brute")
+    for number, code in ((1, 0), (1, 0), (2, 99)):
+        models = [{"model": "many", "parameters": {"number": number}}, {"model": "wide"}]
+        mix.write_text(json.dumps({"models": models}))
+        found, text, err = analyze(*own, "--instances", "many:1")
+        assert found == code, (text, err)
+    assert "as requests of the models differs" in err
+
+
+def test_configurations_of_other_models_do_not_stay_beside(two):
+    repository, out = two
+    flags = ("--model-repository", repository, "-o", out, *SHORT, "--concurrency", "2", "--instances", "1")
+    own = out / "best" / "1" / "mine.txt"
+    for models, files in (
+        ("many", ["1/config.pbtxt"]),
+        ("many,wide", ["1/many/config.pbtxt", "1/mine.txt", "1/wide/config.pbtxt"]),
+        ("wide", ["1/config.pbtxt", "1/mine.txt"]),
+    ):
+        code, text, err = analyze("-m", models, *flags, "--best", "1", "--checkpoint", "new")
+        assert (code, err) == (0, ""), text
+        found = sorted(str(file.relative_to(out / "best")) for file in out.glob("best/**/*") if file.is_file())
+        assert found == files
+        own.write_text("somebody else's")
+
+
 def test_a_bound_of_one_model_decides(two):
-    """`many` has most of the load: with one instance ten requests wait for 200 ms there, with 4 for 30 ms."""
+    """`many` has 20 ms for itself with 4 instances, and waits behind others with one."""
     repository, out = two
     code, text, err = analyze(
-        *("-m", "many=3,wide", "--model-repository", repository, "-o", out, *SHORT, *LOAD),
-        *("--instances", "many:1,4", "--objective", "throughput", "--constraint", "many:latency_avg<=90"),
+        *("-m", "many,wide", "--model-repository", repository, "-o", out, *SHORT, *LOAD),
+        *("--instances", "many:1,4", "--objective", "throughput", "--constraint", "many:latency_avg<=35"),
     )
-    assert (code, err) == (0, ""), text
+    assert err == ""
     assert rows(out)[0]["Model Config"] == "many:instances 4", text
     assert "many:latency_avg is " in text
+    assert code in (0, 1)
 
 
 def test_a_running_server_gets_all_configurations_back(two, serve):
