@@ -4,7 +4,8 @@
 
 Both ask the same server with the same flags, in turn.  Requests are those that the server counts, CPU time is all of
 the client's process but what a short run takes, which is its start; that ratio holds on a busy machine.  `sleep_2ms` is
-slow enough that neither client is the limit: there throughput and p50 are compared.
+slow enough that neither client is the limit: there throughput and p50 are compared, as they are told, and without what
+the client itself takes of each request: its CPU time, as one request is under way at a time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,19 @@ class Said(NamedTuple):
     rate: float
     p50_us: float
     requests_per_cpu_second: float
+
+    @property
+    def _client_us(self) -> float:
+        """CPU time of a request."""
+        return 1e6 / self.requests_per_cpu_second
+
+    def rate_without_client(self) -> float:
+        """Of one request at a time."""
+        return 1e6 / (1e6 / self.rate - self._client_us)
+
+    def p50_without_client(self) -> float:
+        """Of one request at a time, µs."""
+        return self.p50_us - self._client_us
 
 
 class Spent(NamedTuple):
@@ -96,6 +110,8 @@ def compared(server: Server, protocol: str, model: str, concurrency: int, rounds
         values = [statistics.median(getattr(each, name) for each in side) for side in (mine, other)]
         ratio = statistics.median(getattr(a, name) / getattr(b, name) for a, b in pairs)
         cells += [f"{values[0]:.0f}", f"{values[1]:.0f}", f"{ratio:.3f}"]
+    for of in (Said.rate_without_client, Said.p50_without_client):
+        cells.append(f"{statistics.median(of(a) / of(b) for a, b in pairs):.3f}" if concurrency == 1 else "")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -108,6 +124,7 @@ def main() -> None:
     names = ("requests/s", "p50 µs", "requests per client CPU second")
     columns = ["protocol", "model", "in flight"]
     columns += [f"{name}, {what}" for name in names for what in ("tisfast bench", "perf_analyzer", "ratio")]
+    columns += [f"{name} without the client, ratio" for name in names[:2]]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     loads = ["--model-control-mode=explicit", "--load-model=add_sub", "--load-model=sleep_2ms"]
     with Server(given.server, [SIMPLE, MODELS], loads) as server:
