@@ -1,11 +1,12 @@
 """`make bench`: the real Triton and tisfast on the same models, measured alternating; the table goes to perf/results/.
 
-    python -m perf.bench                       all of it, about 35 minutes
-    python -m perf.bench --quick               one short round of each case, about 7 minutes
+    python -m perf.bench                       all of it, about 40 minutes
+    python -m perf.bench --quick               one short round of each case, about 8 minutes
     python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
     python -m perf.bench --only 'mixed:|neighbours:|heavy:'    requests that are not alike, about 11 minutes
     python -m perf.bench --only pytriton:      tisfast.pytriton beside the real PyTriton, about 6 minutes
     python -m perf.bench --only growth:        whether what one costs grows with their number, about 2 minutes
+    python -m perf.bench --only clients:       tisfast bench beside perf_analyzer, about 5 minutes
     python -m perf.bench --only http --list    which these are, and how long they take
 
 A bar is a ratio tisfast / Triton within this run.  The exit status is 0 also when bars are missed: a busy machine must
@@ -29,7 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perf import beside_pytriton, machine, pytriton_rows
+from perf import agreement, beside_pytriton, machine, pytriton_rows
+from perf.agreement import AGREEMENTS, Agreement
 from perf.bars import BARS, EXAMPLES, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar, Stage
 from perf.clients import WINDOWS, Client
 from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair, together
@@ -87,15 +89,18 @@ class Selection(NamedTuple):
     scaling: list[Scaling]
     pytriton: list[Bar]
     numbers: list[pytriton_rows.Number]
+    agreements: list[Agreement]
 
     def lines(self) -> list[str]:
         """One for each row, as --only sees it."""
         rows = (*self.loads, *self.metrics, *self.unlike, *self.scaling, *self.pytriton, *self.numbers)
+        rows = (*rows, *self.agreements)
         return [*self.singles, *(row.line() for row in rows)]
 
     def clients(self) -> set[Client]:
         """The load generators that this needs."""
-        return {bar.load.client for bar in (*self.loads, *self.metrics, *self.pytriton)}
+        beside: set[Client] = {"perf_analyzer"} if self.agreements else set()
+        return beside | {bar.load.client for bar in (*self.loads, *self.metrics, *self.pytriton)}
 
     def seconds(self, effort: Effort) -> float:
         """About how long it takes."""
@@ -106,7 +111,8 @@ class Selection(NamedTuple):
         unlike = sum(2 * effort.rounds * row.seconds_each() for row in self.unlike)
         scaling = SECONDS_EACH * effort.rounds * len(self.scaling)
         pytriton = beside_pytriton.seconds(self.pytriton, self.numbers, effort.rounds)
-        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory + scaling + pytriton
+        agreements = agreement.SECONDS_EACH * effort.rounds * len(self.agreements)
+        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory + scaling + pytriton + agreements
 
 
 def _run_seconds(bar: Bar, effort: Effort) -> float:
@@ -121,7 +127,8 @@ def select(only: str) -> Selection:
     unlike, scaling = ([row for row in rows if wanted.search(row.line())] for rows in (UNLIKE, SCALING))
     pytriton = [bar for bar in pytriton_rows.BARS if wanted.search(bar.line())]
     numbers = [number for number in pytriton_rows.NUMBERS if wanted.search(number.line())]
-    return Selection(loads, metrics, singles, unlike, scaling, pytriton, numbers)
+    agreements = [row for row in AGREEMENTS if wanted.search(row.line())]
+    return Selection(loads, metrics, singles, unlike, scaling, pytriton, numbers, agreements)
 
 
 def repository(folder: str, models: tuple[str, ...]) -> Path:
@@ -288,7 +295,7 @@ def _need_clients(clients: set[Client]) -> None:
 
 def _measure(selection: Selection, effort: Effort) -> Results:
     results = Results(
-        machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [], [], [], []
+        machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [], [], [], [], []
     )
     print(foreign(results), lost(results), sep="\n", flush=True)
     results.singles.extend(_measure_singles(selection.singles, effort))
@@ -308,6 +315,9 @@ def _measure(selection: Selection, effort: Effort) -> Results:
     beside = beside_pytriton.beside_pytriton(selection.pytriton, selection.numbers, effort, results.failures, show)
     results.pytriton.extend(beside.loads)
     results.numbers.extend(beside.numbers)
+    if selection.agreements:
+        print(agreement.HEAD, flush=True)
+        results.agreed.extend(agreement.agreed(selection.agreements, effort.rounds, results.failures, show))
     met = results.met()
     print(f"{sum(met)} of {len(met)} rows meet all their bars.", flush=True)
     return results

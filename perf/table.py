@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from perf import machine
+from perf import agreement, machine
+from perf.agreement import Agreed, agreed_row
 from perf.bars import Bar, is_met
 from perf.compare import Effort, Pair
 from perf.pytriton_rows import NUMBERS_HEAD, Beside
@@ -53,7 +54,8 @@ class Results(NamedTuple):
 
     foreign_busy, losses: of the machine before the run; loads: tisfast beside Triton; metrics: tisfast beside itself
     without metrics; singles: one number of each server; unlike: requests that are not alike, beside Triton;
-    scaling: what one costs among few and among many; pytriton, numbers: tisfast.pytriton beside the real PyTriton.
+    scaling: what one costs among few and among many; pytriton, numbers: tisfast.pytriton beside the real PyTriton;
+    agreed: tisfast bench beside perf_analyzer, on either server.
     """
 
     foreign_busy: float
@@ -65,12 +67,13 @@ class Results(NamedTuple):
     scaling: list[Scaled]
     pytriton: list[tuple[Bar, Pair]]
     numbers: list[Beside]
+    agreed: list[Agreed]
     failures: list[str]
 
     def met(self) -> list[bool]:
         """Whether each row meets all its bars."""
         rows = [all(bar.verdicts(found.ratio).values()) for bar, found in (*self.loads, *self.metrics, *self.pytriton)]
-        return rows + [each.met for each in (*self.singles, *self.unlike, *self.scaling, *self.numbers)]
+        return rows + [each.met for each in (*self.singles, *self.unlike, *self.scaling, *self.numbers, *self.agreed)]
 
 
 def foreign(results: Results) -> str:
@@ -172,6 +175,10 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
     if results.pytriton or results.numbers:
         yield "\ntisfast.pytriton beside PyTriton, the same program on both:"
         yield from pytriton_lines(results.pytriton, results.numbers)
+    if results.agreed:
+        yield "\ntisfast bench beside perf_analyzer, the same server and flags:\n"
+        yield agreement.HEAD
+        yield from map(agreed_row, results.agreed)
     if results.metrics:
         yield "\ntisfast beside itself without metrics:\n"
         yield METRICS_HEAD
@@ -205,6 +212,7 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "scaling": [each.facts() for each in results.scaling],
         "pytriton": [_load_facts(*each) for each in results.pytriton],
         "numbers": [each.facts() for each in results.numbers],
+        "agreed": [each.facts() for each in results.agreed],
         "failures": results.failures,
     }
 

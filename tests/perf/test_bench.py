@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from perf import pytriton_rows
+from perf.agreement import AGREEMENTS
 from perf.bars import BARS, METRICS_BARS
 from perf.bench import MEMORY_CASE, START_CASE, TRITON_DEATHS_MAX, _Loads, select
 from perf.compare import Effort
@@ -26,6 +27,7 @@ def test_all_rows_are_measured_unless_some_are_wanted():
     assert everything.scaling == list(SCALING)
     assert everything.pytriton == list(pytriton_rows.BARS)
     assert everything.numbers == list(pytriton_rows.NUMBERS)
+    assert everything.agreements == list(AGREEMENTS)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -66,13 +68,20 @@ def test_rows_beside_pytriton():
     assert selection.seconds(Effort(1, 1.0)) < 180
 
 
+def test_rows_of_both_clients():
+    selection = select("clients:")
+    assert selection.agreements == list(AGREEMENTS) and selection.clients() == {"perf_analyzer"}
+    assert selection.lines() == [row.line() for row in AGREEMENTS]
+    assert selection.seconds(EFFORT) < 400
+
+
 def test_nothing_matches_what_is_nowhere():
     assert not select("ftp").lines()
 
 
 def test_a_part_is_short_enough_to_wait_for():
-    assert select("grpc").seconds(EFFORT) < 480
-    assert select("^(?!mixed|neighbours|paced|heavy|growth|pytriton)").seconds(EFFORT) < 1300
+    assert select("grpc").seconds(EFFORT) < 660
+    assert select("^(?!mixed|neighbours|paced|heavy|growth|pytriton|clients)").seconds(EFFORT) < 1300
     assert select("^(mixed|neighbours|paced|heavy):").seconds(EFFORT) < 1200
 
 

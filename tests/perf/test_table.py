@@ -7,6 +7,8 @@ import math
 
 import pytest
 
+from perf.agreement import HEAD as AGREEMENT_HEAD
+from perf.agreement import Said, agreed_row
 from perf.compare import Effort, Pair, together
 from perf.figures import Figures, middle
 from perf.pytriton_rows import MEMORY, STOP, Beside
@@ -55,7 +57,9 @@ def test_what_a_client_does_not_tell_is_a_dash():
 def test_rows_have_as_many_cells_as_their_heads():
     page = results()
     rows = [load_row(*page.loads[0]), load_row(*page.metrics[0]), START.row(), unlike_row(UNEVEN), scaling_row(GROWN)]
-    for head, row in zip((HEAD, METRICS_HEAD, SINGLES_HEAD, UNLIKE_HEAD, SCALING_HEAD), rows, strict=True):
+    rows += [agreed_row(each) for each in page.agreed]
+    heads = (HEAD, METRICS_HEAD, SINGLES_HEAD, UNLIKE_HEAD, SCALING_HEAD, AGREEMENT_HEAD, AGREEMENT_HEAD)
+    for head, row in zip(heads, rows, strict=True):
         assert {line.count("|") for line in (*head.splitlines(), row)} == {row.count("|")}
 
 
@@ -65,7 +69,8 @@ def test_the_page_has_every_row_and_failure():
     single = (START.row(), unlike_row(UNEVEN), scaling_row(GROWN), page.numbers[0].row())
     for row in (load_row(SMALL, page.loads[0][1]), load_row(*page.metrics[0]), *single):
         assert row in text
-    assert "2 of 7 rows meet all their bars" in text
+    assert all(agreed_row(each) in text for each in page.agreed)
+    assert "3 of 9 rows meet all their bars" in text
     assert "Not measured: bin4, side B" in text
     assert "Not quiet" not in text
     assert "lost its core 12 times a second for more than 50 µs, 3.4% of the time, 5,100 µs at the longest" in text
@@ -78,6 +83,16 @@ def test_a_number_beside_pytriton_may_have_a_bar_of_its_own():
     )
     assert Beside(STOP, 30.0, 0.4).met
     assert not Beside(MEMORY, 100.0, 101.0).met and Beside(MEMORY, 100.0, 99.0).met
+
+
+def test_both_clients_agree_when_what_they_take_is_out():
+    dear, alike = results().agreed
+    assert not dear.met and dear.ratios == {"req per CPU s": 2.0}
+    assert alike.met and [round(each, 3) for each in alike.ratios.values()] == [1.011, 0.992]
+    assert agreed_row(alike).endswith(
+        "| 1 ± 0.05 | req/s without the client 1.011, p50 without the client 0.992 | met |"
+    )
+    assert not alike._replace(bench=[Said(434.0, 2000.0, 70_000.0)]).met
 
 
 def test_close_rounds_are_compared_each_in_itself():
