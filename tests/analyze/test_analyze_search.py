@@ -346,10 +346,18 @@ def test_a_variant_with_a_queue_delay_has_more_load_though_it_is_too_slow():
     _, found = tries(waits_for_eight, every_level=True)
     assert [row.level for row in found.rows(DEFAULT)] == [1, 2, 4, 8, 16]
     delayed = {**AT_ONCE, "dynamic_batching": {"max_queue_delay_microseconds": 100_000}}
-    for config in (CONFIG, delayed, {**AT_ONCE, "dynamic_batching": {"preferred_batch_size": [2]}}):
+    for config in (CONFIG, delayed):
         bench, found = tries(waits_for_eight, config=config)
         assert found.rows(variant(max_batch_size=2))[-1].level == 8
         assert bench.levels == [4, 2, 1, 8]
+
+
+def test_preferred_sizes_without_a_delay_have_nobody_wait():
+    """A server fills them in for every dynamic batcher."""
+    preferred = {**AT_ONCE, "dynamic_batching": {"preferred_batch_size": [2]}}
+    bench, found = tries(waits_for_eight, config=preferred)
+    assert found.rows(variant(max_batch_size=2))[-1].level == 1
+    assert bench.levels == [4, 2, 1]
 
 
 def test_a_variant_without_one_has_more_load_until_its_latency_rises():

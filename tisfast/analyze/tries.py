@@ -16,7 +16,7 @@ from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Trial, joined, trial_of
-from tisfast.analyze.variants import DEFAULT, DELAY, INSTANCES, MAX_BATCH, PREFERRED, Variant, canonical, in_force
+from tisfast.analyze.variants import DEFAULT, DELAY, INSTANCES, MAX_BATCH, Variant, canonical, in_force
 from tisfast.bench.asked import Asked
 from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
@@ -215,8 +215,7 @@ class Tries:
 
     def _waits(self, variant: Variant) -> bool:
         """Few requests may wait for more to come, so latency may fall when there is more load."""
-        configs = self.bench.subject.configured(variant).values()
-        return any(in_force(DELAY, each) or in_force(PREFERRED, each) != "[]" for each in configs)
+        return any(in_force(DELAY, each) for each in self.bench.subject.configured(variant).values())
 
     def _busy_level(self, variant: Variant) -> int:
         """The number of the first level with two full batches for each instance, as Model Analyzer's."""
