@@ -303,6 +303,10 @@ def test_words_of_batches_and_of_what_did_not_help():
     said = "\n".join(explained(ranked([single, crowded]), [], Aims(), SUBJECT))
     assert "It is the default: no variant is better by more than 3 %" in said
     assert "Executions take 4 times as long with the most" in said
+    for count, hinder in ((1, False), (2, True)):  # one has nobody beside it
+        slower = trial({"instances": count}, 8, 200, served=served(infer=2000))
+        said = "\n".join(explained(ranked([single, slower]), [], Aims(), SUBJECT))
+        assert ("the instances hinder each other" in said) is hinder
     assert explained([], [], Aims(), SUBJECT) == ["No variant could be measured, so nothing can be said of them."]
 
 

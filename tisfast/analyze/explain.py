@@ -106,8 +106,8 @@ def _against(winner: Trial, default: Trial) -> Iterator[str]:
         )
     elif old.batch > NOTED * new.batch:
         yield f"Batches shrank from {old.batch:.3g} to {new.batch:.3g} samples."
-    instances = winner.variant.value(INSTANCES)
-    if instances is not None and new.compute_infer_us > NOTED * old.compute_infer_us and new.batch <= NOTED * old.batch:
+    instances = int(winner.variant.value(INSTANCES) or 1)
+    if instances > 1 and new.compute_infer_us > NOTED * old.compute_infer_us and new.batch <= NOTED * old.batch:
         yield (
             f"With {instances} instances an execution takes {_us(new.compute_infer_us)} instead of "
             f"{_us(old.compute_infer_us)}: the instances hinder each other, or more load is under way."
