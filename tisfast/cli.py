@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tisfast import defaults
-from tisfast.cli_arguments import Parser, sorted_out, untangled, with_flags_of_files
+from tisfast.cli_arguments import SIGNALLED, Parser, sorted_out, untangled, with_flags_of_files
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
     STUB_SECONDS,
@@ -82,8 +82,6 @@ SERVES = """Serve Triton model repositories, or model files as they lie.  Flags,
 """
 T = TypeVar("T")
 HELP_COLUMNS = 80
-SIGNALLED = 128
-"""And the number of the signal that ended a command."""
 
 
 class ServeOptions(NamedTuple):

@@ -13,6 +13,9 @@ from tisfast import limits
 from tisfast.errors import ConfigError
 from tisfast.flags import SERVED, UNSERVED, boolean
 
+SIGNALLED: Final = 128
+"""And the number of the signal that ended a command: its exit code."""
+
 FLAGS_FILE: Final = "--flags-file"
 END: Final = "--"
 """Behind it there are no flags."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.cli_arguments import Parser
+from tisfast.cli_arguments import SIGNALLED, Parser
 from tisfast.convert.conversion import Interrupted, convert
 from tisfast.convert.formats import FORMATS, PRECISIONS
 from tisfast.convert.held_signals import SIGNALS
@@ -22,8 +22,6 @@ from tisfast.errors import ConfigError
 
 NOTHING_FITS: Final = 3
 """All formats were tried, and none is right and within the constraint."""
-SIGNALLED: Final = 128
-"""And the number of the signal that ended it."""
 DESCRIBES: Final = """Make a model in all formats that this machine can serve, hold each against the source over
 sample inputs, measure each, and write the best as a model folder.  `tisfast docs convert` tells the rest.
 

@@ -30,8 +30,8 @@ def prepared(client: Client, asked: Asked, model: Model) -> Iterator[Session]:
 
 
 @contextmanager
-def stoppable(say: Callable[[str], None], *signals: int) -> Iterator[Stop]:
-    """The first Ctrl-C (or one of `signals`) ends the measurement with what there is; the second one the process."""
+def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
+    """The first Ctrl-C ends the measurement with what there is; the second one the process."""
     stop = Stop()
 
     def interrupted(number: int, _: Any) -> None:
@@ -40,9 +40,8 @@ def stoppable(say: Callable[[str], None], *signals: int) -> Iterator[Stop]:
         stop.requested = True
         say(f"Interrupt signal ({number}) received.\nWaiting for in-flight inferences to complete.")
 
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, *signals)}
+    before = signal.signal(signal.SIGINT, interrupted)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, before)
