@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,30 @@ assert open(os.path.join(home, "file")).read() == "whole"
         process.stdin.flush()
     assert sorted(end(process) for process in processes) == [""] * 5 + ["made\n"]
     assert listed(tmp_path) == ["model-1"]
+
+
+def test_who_uses_the_files_keeps_no_other_process_waiting_that_missed_them_before(tmp_path):
+    code = """
+isdir, seen = os.path.isdir, []
+def isdir_and_stop(path):
+    found = isdir(path)
+    if path.endswith("model-1") and not seen:
+        seen.append(path)
+        stop()
+    return found
+os.path.isdir = isdir_and_stop
+home, hold = ArtifactCache(folder).find("model-1", make)
+stop()
+"""
+    processes = [at_stop(tmp_path, code) for _ in range(3)]  # each has seen that nothing is there
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:  # each has the files, while all others use them
+        assert select.select([process.stdout], [], [], SECONDS_MAX)[0], "it still waits"
+        assert process.stdout.readline() == "here\n"
+    for process in processes:
+        end(process)
 
 
 HALF = """

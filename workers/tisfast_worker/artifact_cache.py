@@ -1,7 +1,10 @@
 """Files that frameworks make of models' files, kept for the next load: a folder for each, of a bounded size.
 
-    FOLDER/KEY/          the files; its time is that of the last use
-    FOLDER/.locks/KEY    held shared by processes that use them, exclusively by the process that makes or removes them
+    FOLDER/KEY/                the files; its time is that of the last use
+    FOLDER/.locks/KEY          held shared by processes that use them, exclusively by the process that removes them
+    FOLDER/.locks/KEY.making   held by the process that makes or removes them
+
+Nobody waits for the first one exclusively: files are in use for as long as a model serves.
 
 KEY says all that the files depend on.  They are made in FOLDER/.making-KEY-... and renamed, so a folder that is there
 is whole.  What a killed process was making goes when the next one makes something.
@@ -34,7 +37,13 @@ class ArtifactCache:
         home = os.path.join(self._folder, key)
         lock = self._lock(key)
         try:
-            self._settle(lock, home, make)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if not os.path.isdir(home):
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                with self._making(key):
+                    if not os.path.isdir(home):
+                        self._make(home, make)
+                    fcntl.flock(lock, fcntl.LOCK_SH)
             with contextlib.suppress(OSError):  # a folder that others own: they note the use
                 os.utime(home)
         except BaseException:
@@ -42,20 +51,15 @@ class ArtifactCache:
             raise
         return home, ArtifactHold(lock)
 
-    def _settle(self, lock, home, make):
-        """Hold the lock shared while the files are there.  A lock is let go of before it is held in the other way, and
-        another process may remove the files meanwhile.
-        """
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        for _ in range(limits.ARTIFACT_TRIES_MAX):
-            if os.path.isdir(home):
-                return
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.isdir(home):
-                self._make(home, make)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        if not os.path.isdir(home):
-            raise OSError(f"{home} was removed {limits.ARTIFACT_TRIES_MAX} times as soon as it was made")
+    @contextlib.contextmanager
+    def _making(self, key, wait=True):
+        """Be the one process that makes or removes these files.  Raises OSError where another is and `wait` is not."""
+        lock = self._lock(f"{key}.making")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield
+        finally:
+            os.close(lock)
 
     def _make(self, home, make):
         key = os.path.basename(home)
@@ -71,7 +75,7 @@ class ArtifactCache:
         self._prune(key)
 
     def _sweep(self, own):
-        """Remove what processes that were killed had begun to make.  own: the key whose lock is held."""
+        """Remove what processes that were killed had begun to make.  own: the key of what is made now."""
         for entry in os.scandir(self._folder):
             key = entry.name[len(_MAKING) :].rpartition("-")[0] if entry.name.startswith(_MAKING) else ""
             if key == own:
@@ -101,21 +105,22 @@ class ArtifactCache:
         """
         lock = self._lock(key)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            gone = os.path.join(self._folder, f"{_MAKING}{key}-gone")
-            shutil.rmtree(gone, ignore_errors=True)
-            os.rename(os.path.join(self._folder, name), gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            with self._making(key, wait=False):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                gone = os.path.join(self._folder, f"{_MAKING}{key}-gone")
+                shutil.rmtree(gone, ignore_errors=True)
+                os.rename(os.path.join(self._folder, name), gone)
+                shutil.rmtree(gone, ignore_errors=True)
         except OSError:
             return False  # in use, or removed by another process
         finally:
             os.close(lock)
         return True
 
-    def _lock(self, key):
+    def _lock(self, name):
         locks = os.path.join(self._folder, ".locks")
         os.makedirs(locks, exist_ok=True)
-        return os.open(os.path.join(locks, key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(os.path.join(locks, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
 class ArtifactHold:

@@ -26,8 +26,6 @@ JOIN_BYTES_MAX = 16384
 """Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
 MADE_FILES_BYTES_MAX = 16 << 30
 """Bytes of files that frameworks made of models' files; beyond, those go that were not used for longest."""
-ARTIFACT_TRIES_MAX = 8
-"""Times that such files are made for one load, where other processes remove them as soon as they are there."""
 DIGEST_CHUNK_BYTES = 1 << 20
 SHARE_WEIGHTS_BYTES_MIN = 16 << 20
 """Smallest model whose weights are kept in a file that all instances map: of smaller ones there are many, and each
