@@ -29,8 +29,8 @@ TRITON = Figures(1000.0, 200.0, 400.0)
 FAST = Figures(3500.0, 60.0, 200.0)
 UNEVEN = Found(UNLIKE[1], [Run(Tail(20.0, 100.0, 120.0))], [Run(Tail(21.0, 105.0, 150.0))])
 START = Measured("start to ready", "s", 2.0, 0.5, 0.4)
-DEAR = Agreed(AGREEMENTS[0], [Said(40_000.0, 90.0, 80_000.0)], [Said(17_000.0, 210.0, 40_000.0)])
-ALIKE = Agreed(AGREEMENTS[1], [Said(434.0, 2268.0, 70_000.0)], [Said(413.0, 2378.0, 9500.0)])
+DEAR = Agreed(AGREEMENTS[0], [Said(40_000.0, 90.0, 80_000.0)], [Said(17_000.0, 210.0, 40_000.0)], [])
+ALIKE = Agreed(AGREEMENTS[1], [Said(434.0, 2268.0, 70_000.0)], [Said(413.0, 2378.0, 9500.0)], [])
 GROWN = Scaled(SCALING[0], 3.0, 3.9)
 
 

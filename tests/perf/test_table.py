@@ -93,6 +93,9 @@ def test_both_clients_agree_when_what_they_take_is_out():
         "| 1 ± 0.05 | req/s without the client 1.011, p50 without the client 0.992 | met |"
     )
     assert not alike._replace(bench=[Said(434.0, 2000.0, 70_000.0)]).met
+    assert dear._replace(floor=[110_000.0]).met, "the least client misses the bar of 3, too"
+    able = dear._replace(floor=[150_000.0])
+    assert not able.met and "| 150000 (3.750) | at least 3 |" in agreed_row(able)
 
 
 def test_close_rounds_are_compared_each_in_itself():
