@@ -140,6 +140,8 @@ def test_too_many_requests_are_refused(monkeypatch):
     monkeypatch.setattr(limits, "CONVERT_CASES_MAX", 6)
     with pytest.raises(BadRequest, match="make 7 requests, and tisfast convert compares 6 at most"):
         cases_of([{"x": ROWS}], BATCHES, 4)
+    with pytest.raises(BadRequest, match="make 7 requests"):
+        cases_of([{"x": row[np.newaxis]} for row in ROWS], BATCHES, 4)
 
 
 def test_what_would_take_too_much_memory_is_refused_before_it_does(tmp_path, monkeypatch):
@@ -183,7 +185,7 @@ def test_a_long_text_makes_no_other_text_longer(monkeypatch):
     assert sum(each.nbytes for each in feeds) < 10_000
     assert [feeds[0].item(), feeds[1].item()] == ["a" * 500_000, "b"]
     monkeypatch.setattr(limits, "CONVERT_SAMPLES_BYTES_MAX", 1_000_000)
-    with pytest.raises(BadRequest, match="the requests of these samples, with batches of 8, have 45"):
+    with pytest.raises(BadRequest, match="the requests of these samples, with batches of 8, have 1020864 bytes"):
         cases_of(fitted(given, model), model, 8)
 
 

@@ -56,13 +56,16 @@ def check_headers(archive: zipfile.ZipFile, what: str) -> None:
             )
 
 
-def check_cases(samples: Sequence[Mapping[str, Array]], batches: bool, max_batch_size: int) -> None:
-    """Raises BadRequest for too many requests, or too many bytes of them.  See samples.cases_of."""
+def check_cases(groups: Sequence[Sequence[Mapping[str, Array]]], batches: bool, max_batch_size: int) -> None:
+    """Raises BadRequest for too many requests, or too many bytes of them.  groups: samples whose rows share batches.
+
+    See samples.cases_of.
+    """
     count = nbytes = 0
-    for each in samples:
-        rows = len(next(iter(each.values()))) if batches else 1
+    for group in groups:
+        rows = sum(len(next(iter(each.values()))) for each in group) if batches else len(group)
         full = math.ceil(rows / max_batch_size) if batches and max_batch_size > 1 else 0
-        size = sum(bytes_of(array) for array in each.values()) // max(rows, 1)
+        size = sum(bytes_of(array) for each in group for array in each.values()) // max(rows, 1)
         count += rows + full
         nbytes += (rows + full * max_batch_size) * size
     if count > limits.CONVERT_CASES_MAX:

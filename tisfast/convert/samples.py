@@ -215,12 +215,12 @@ def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> lis
 
     Of a model without batches each sample is one request.  Raises BadRequest for too many rows.
     """
-    check_cases(samples, signature.batches, max_batch_size)
-    if not signature.batches:
-        return [Case(f"sample {at}", dict(each)) for at, each in enumerate(samples)]
     names = [each.name for each in signature.inputs]
     shapes = {tuple(each[name].shape[1:] for name in names) for each in samples}
     groups = [samples] if len(shapes) == 1 else [[each] for each in samples]
+    check_cases(groups, signature.batches, max_batch_size)
+    if not signature.batches:
+        return [Case(f"sample {at}", dict(each)) for at, each in enumerate(samples)]
     found: list[Case] = []
     before = 0  # samples of earlier groups
     for group in groups:
