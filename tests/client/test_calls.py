@@ -51,6 +51,16 @@ def test_one_output_is_the_array_itself_by_position_and_a_result_by_name(client)
     assert model.infer([A])["B"].tolist() == model.infer({"A": A})["B"].tolist() == [1, 2, 3, 4]
 
 
+def test_a_name_without_utf_8_is_refused_before_it_is_sent(client):
+    half = "\ud800"
+    for call in (client.model(half), client.model("add_sub", version=half)):
+        with pytest.raises(BadRequest, match="ud800"):
+            call(A, A)
+    for call in (client.load, client.unload):
+        with pytest.raises(BadRequest, match="ud800|surrogate"):
+            call(half)
+
+
 def test_lists_and_numbers_become_what_the_model_wants(client):
     assert client.model("add_one")([1, 2]).tolist() == [2, 3]
     assert client.model("add_one")(np.mean(A)).tolist() == [2.5]

@@ -8,10 +8,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 from tisfast.errors import BadRequest
-from tisfast.wire.client_request import infer_target
+from tisfast.wire.client_request import infer_target, target_part
 
 Fields = Mapping[str, Any]
 Json = dict[str, Any]
@@ -82,7 +81,7 @@ def _load_http(fields: Fields) -> HttpForm:
     spelled = {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in values.items()
     }
-    target = f"/v2/repository/models/{quote(fields['model'], safe='')}/load"
+    target = f"/v2/repository/models/{target_part(fields['model'])}/load"
     return "POST", target, {"parameters": spelled} if spelled else {}
 
 
@@ -95,7 +94,7 @@ def _load_grpc(fields: Fields) -> GrpcForm:
 
 
 def _unload_http(fields: Fields) -> HttpForm:
-    target = f"/v2/repository/models/{quote(fields['model'], safe='')}/unload"
+    target = f"/v2/repository/models/{target_part(fields['model'])}/unload"
     return "POST", target, {"parameters": {"unload_dependents": fields["dependents"]}}
 
 
@@ -105,7 +104,7 @@ def _unload_grpc(fields: Fields) -> GrpcForm:
 
 
 def _trace_http(fields: Fields) -> HttpForm:
-    model = f"/models/{quote(fields['model'], safe='')}" if fields.get("model") else ""
+    model = f"/models/{target_part(fields['model'])}" if fields.get("model") else ""
     settings = fields.get("settings")
     return ("GET" if settings is None else "POST"), f"/v2{model}/trace/setting", settings
 
@@ -142,7 +141,7 @@ def _log(answer: Json) -> Json:
 
 def _region(family: str, call: str) -> Callable[[Fields], HttpForm]:
     def form(fields: Fields) -> HttpForm:
-        name = f"/region/{quote(fields['name'], safe='')}" if fields.get("name") else ""
+        name = f"/region/{target_part(fields['name'])}" if fields.get("name") else ""
         target = f"/v2/{family.lower()}sharedmemory{name}/{call}"
         if call == "status":
             return "GET", target, None

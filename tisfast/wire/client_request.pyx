@@ -200,7 +200,18 @@ cdef int check_texts(BufferTensor tensor) except -1:
     return 0
 
 
+def target_part(str name) -> str:
+    """A name as it stands in a request target.  Raises BadRequest for half a pair of surrogates, which has no UTF-8."""
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"the name {ascii(name)} cannot be sent: {error}") from None
+
+
 def infer_target(str model, str version="", str call="infer") -> str:
-    """The request target of a call ("infer", "generate", "generate_stream") of a model; version "" for its policy's choice."""
-    name = quote(model, safe="")
-    return f"/v2/models/{name}/versions/{quote(version, safe='')}/{call}" if version else f"/v2/models/{name}/{call}"
+    """The request target of a call ("infer", "generate", "generate_stream") of a model; version "" for its policy's choice.
+
+    Raises BadRequest.
+    """
+    name = target_part(model)
+    return f"/v2/models/{name}/versions/{target_part(version)}/{call}" if version else f"/v2/models/{name}/{call}"
