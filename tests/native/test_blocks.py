@@ -112,6 +112,19 @@ def test_an_arena_of_no_file_names_it():
         os.close(fd)
 
 
+def test_a_limit_of_address_space_is_named():
+    """Some schedulers of batch jobs set it for all processes."""
+    code = """
+import resource
+from tisfast.native.memory import Arena
+resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
+Arena("large", 1 << 37, 1 << 20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    told = "bytes: Cannot allocate memory; this process may have 68719476736 bytes of address space (ulimit -v), and arenas"
+    assert f"cannot map memory file 'large' of 137438953472 {told}" in done.stderr
+
+
 def test_an_arena_larger_than_any_file_is_refused_with_its_size():
     with pytest.raises(Internal, match=r"^cannot create memory file 'huge' of 18446744073709551615 bytes: "):
         Arena("huge", 2**64 - 1, MB)

@@ -10,7 +10,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from posix.unistd cimport close
 
+import errno
 import os
+import resource
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
@@ -70,6 +72,17 @@ def die_with_parent(int parent_pid) -> None:
         raise OSError(-err, os.strerror(-err))
 
 
+cdef str limit_of_space(int error):
+    """What to do about a mapping that failed for want of address space; "" where it failed for something else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if error != errno.ENOMEM or soft == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f"; this process may have {soft} bytes of address space (ulimit -v), and arenas reserve much more than they use: "
+        "lift that limit and bound the memory itself, by a cgroup or a container"
+    )
+
+
 cdef class MemoryFile:
     """See memory.pxd."""
 
@@ -97,7 +110,7 @@ cdef class Arena(MemoryFile):
             raise Internal(f"cannot create memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}")
         self.base = <unsigned char *>tf_shm_map(self.fd, cap_bytes, &err)
         if self.base == NULL:
-            raise Internal(f"cannot map memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}")
+            raise Internal(f"cannot map memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}{limit_of_space(-err)}")
         self.nbytes = cap_bytes
         self.label = label
         self.use_bytes_max = use_bytes_max
