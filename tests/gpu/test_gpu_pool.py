@@ -18,6 +18,7 @@ from tests.loops import fresh_loop
 from tests.system.helpers import until
 from tests.waiting import until as comes_true
 from tisfast.errors import Internal
+from tisfast.native.cuda import Cuda
 from tisfast.processes.gpu_pool import GpuPool
 
 PART = 1 << 21
@@ -64,12 +65,13 @@ async def others_end():
 
 
 @pytest.fixture
-def lending(cuda):
+def lending(stand_in):
     """lending(work): runs the coroutine work(pool, uuid, allocating) with a pool of four parts that is idle at once."""
 
     def start(work):
         with fresh_loop() as loop:
             asyncio.set_event_loop(loop)
+            cuda = Cuda(str(stand_in.library))
             allocating = Allocating(cuda)
             pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, 0, idle_seconds=0)
             loop.run_until_complete(work(pool, cuda.uuid_of(0), allocating))
@@ -78,37 +80,37 @@ def lending(cuda):
     return start
 
 
-def test_a_part_that_nobody_has_is_freed(lending, gpu):
+def test_a_part_that_nobody_has_is_freed(lending, stand_in):
     async def work(pool, uuid, _):
-        before = gpu.allocated()
+        before = stand_in.allocated()
         borrowers = [Borrower() for _ in range(5)]
         told = [await borrower.borrows(pool, uuid) for borrower in borrowers]
         assert ["error" in each for each in told] == [False] * 4 + [True]
-        assert gpu.allocated() - before == 4 * PART
+        assert stand_in.allocated() - before == 4 * PART
         for borrower in borrowers[:3]:
             borrower.lent = None
-        await comes_true(lambda: gpu.allocated() - before == PART)
+        await comes_true(lambda: stand_in.allocated() - before == PART)
         assert [("error" in await borrower.borrows(pool, uuid)) for borrower in borrowers[1:]] == [False] * 4
         for borrower in borrowers:
             borrower.lent = None
-        await comes_true(lambda: gpu.allocated() == before)
+        await comes_true(lambda: stand_in.allocated() == before)
 
     lending(work)
 
 
-def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending, gpu):
+def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending, stand_in):
     async def work(pool, uuid, allocating):
-        before, one, other = gpu.allocated(), Borrower(), Borrower()
+        before, one, other = stand_in.allocated(), Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
         holders = allocating.last().holders
         holders.add("somebody")
         await other.borrows(pool, uuid)
         one.lent = other.lent = None
-        await comes_true(lambda: gpu.allocated() - before == PART)  # of the other one
+        await comes_true(lambda: stand_in.allocated() - before == PART)  # of the other one
         assert (await one.borrows(pool, uuid))["handle"] == handle
         one.lent = None
         holders.clear()
-        await comes_true(lambda: gpu.allocated() == before)
+        await comes_true(lambda: stand_in.allocated() == before)
 
     lending(work)
 

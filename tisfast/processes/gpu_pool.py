@@ -38,7 +38,7 @@ class BorrowerFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """The worker may name this memory in answers and calls from now on; None: it has given it back."""
 
-    def closed_there(self, share: object) -> None:
+    def closed_there(self, share: int) -> None:
         """The worker has closed GPU memory that it knew by this id, and was told that it knows no more."""
 
 

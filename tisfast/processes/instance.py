@@ -81,7 +81,7 @@ class LinkFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """See gpu_pool.BorrowerFace."""
 
-    def closed_there(self, share: object) -> None:
+    def closed_there(self, share: int) -> None:
         """See gpu_pool.BorrowerFace."""
 
 
