@@ -82,9 +82,9 @@ def register(client, name, memory):
     client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, memory.nbytes)
 
 
-def asked(module, nbytes=1 << 20, offset=0, output=None, name="A"):
+def asked(module, nbytes=1 << 20, offset=0, output=None, name="A", region="given"):  # noqa: PLR0917
     tensor = module.InferInput(name, [nbytes // 4], "FP32")
-    tensor.set_shared_memory("given", nbytes, offset)
+    tensor.set_shared_memory(region, nbytes, offset)
     wanted = module.InferRequestedOutput("B")
     if output:
         wanted.set_shared_memory(output, nbytes, offset)

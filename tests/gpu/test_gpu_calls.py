@@ -13,7 +13,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_call_models import NODE, run, script
+from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, run, script
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, asked, copies, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import client_of_thread, until
@@ -23,14 +23,11 @@ VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 CPU, ON_GPU = 0, 1  # TRITONSERVER_MEMORY_*
 ONE_PART = "--cuda-memory-pool-byte-size=0:8388608"  # four of 2 MiB
 FULL = np.arange(2097152 // 4, dtype=np.float32)  # fills one
-STREAMS = "model_transaction_policy { decoupled: true }"
-STREAM = NODE.replace(
-    "return [self.answer(request) for request in requests]",
-    "[request.get_response_sender().send(self.answer(request), 1) for request in requests]",
-)
-TWICE = NODE.replace("response = pb_utils", "response = self.first(lambda: pb_utils")
 TWICE = (
-    TWICE.replace(".exec()", ".async_exec())")
+    NODE.replace(
+        "self.request(model, script, memory).exec()",
+        "self.first(lambda: self.request(model, script, memory).async_exec())",
+    )
     + """
     def first(self, ask):
         import asyncio
@@ -189,17 +186,13 @@ def test_a_decoupled_model_calls_on_the_gpu(pair, gpu, connect):
     assert copies(gpu, before) == [10, 10, 10]
 
 
-def test_a_decoupled_model_that_is_called_has_its_tensors_in_host_memory(pair, gpu, write_model):
+def test_a_decoupled_model_without_the_line_gets_host_memory_and_answers_on_the_gpu(pair, gpu, write_model):
     write_model("stream", STREAM, FLOATS + GPU + STREAMS)
-    code = NODE.replace(").exec()", ").exec(decoupled=True)").replace(
-        "        self.error = response.error()",
-        "        response = next(iter(response))\n        self.error = response.error()",
-    )
-    _, client = pair(code=code)
+    _, client = pair()
     before = gpu.counted()
-    steps = ["made", 1], ["call", "stream", [["is_cpu", True], ["made", 1]]], ["is_cpu", True]
+    steps = ["made", 1], ["ask", "stream", [["is_cpu", True], ["made", 1]]], ["is_cpu", False]
     assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
-    assert copies(gpu, before) == [2, 2, 0]
+    assert copies(gpu, before) == [2, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, run
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
 from tests.system.helpers import client_of_thread, until
 
-MODELS = 3
+MODELS = 4
+STREAMING = 1  # this one is decoupled
 ROUNDS = 12
 ASKERS = 3
 POOL = 1 << 24
@@ -55,8 +56,22 @@ class Script:
         if level + 1 == MODELS:
             return self.made(level, values)
         model = self.random.randrange(level + 1, MODELS)
+        if model == STREAMING:
+            return self.ask(model, values)
         steps, values = self.steps(model, values)
         return ["call", f"m{model}", steps, self.random.choice([None, None, 0, 1])], values
+
+    def ask(self, model, values):
+        """Any number of responses, of which one is taken: what follows it may come when the caller has gone on."""
+        script, deaths, taken = [], self.deaths, values
+        responses, nth = self.random.randint(1, 4), self.random.randrange(4)
+        for at in range(max(responses, nth + 1)):
+            self.deaths = deaths and at <= nth
+            steps, values = self.steps(model, values)
+            script += steps + [["send"]]
+            taken = values if at == nth else taken
+        self.deaths = deaths
+        return ["ask", f"m{model}", script, nth, self.random.choice([None, None, 0, 1])], taken
 
 
 class Program:
@@ -81,7 +96,7 @@ class Program:
 
     def asked(self, deaths: bool):
         script = Script(self.random, deaths)
-        model = self.random.randrange(MODELS)
+        model = self.random.choice([at for at in range(MODELS) if at != STREAMING])
         values = np.arange(self.random.choice([3, 1000, 1 << 15, 1 << 18]), dtype=np.float32)
         return model, script, values, *script.steps(model, values)
 
@@ -99,7 +114,8 @@ class Program:
 @pytest.mark.parametrize(("seed", "deaths"), [(1, False), (2, False), (3, False), (4, True), (5, True), (6, True)])
 def test_a_random_program_of_calls(gpu, serve, write_model, connect, seed, deaths):
     for at in range(MODELS):
-        write_model(f"m{at}", NODE, FLOATS + GPU + STAYS)
+        code, more = (STREAM, STREAMS) if at == STREAMING else (NODE, "")
+        write_model(f"m{at}", code, FLOATS + GPU + STAYS + more)
     server = serve(f"--cuda-memory-pool-byte-size=0:{POOL}").ready()
     client = connect(server, tritonclient.http)
     Program(seed, server, client).run(deaths)
@@ -108,10 +124,18 @@ def test_a_random_program_of_calls(gpu, serve, write_model, connect, seed, death
             worker = server.worker(f"m{at}_0_0")
             os.kill(worker, signal.SIGKILL)
             until(lambda: server.worker(f"m{at}_0_0") != worker and client.is_model_ready(f"m{at}"), "it is back")  # noqa: B023
-    before = gpu.counted()
-    called = ["call", "m1", []], ["call", "m2", []], ["call", "m2", [["made", 0]]]
-    for model, steps in (("m0", (["made", 0], called[0])), ("m1", (["made", 0], called[1])), ("m1", (called[2],))):
-        assert run(client, model, FULL, *steps).tolist() == FULL.tolist()
-    assert copies(gpu, before) == [3, 3, 3]  # each has room for as much as it can have
+    called = ["call", "m2", []], ["ask", "m1", [["made", 0]]], ["call", "m3", []], ["call", "m3", [["made", 0]]]
+    for model, steps in (
+        *(("m0", (["made", 0], called[0])), ("m0", (called[1],))),
+        *(("m2", (["made", 0], called[2])), ("m2", (called[3],))),
+    ):  # each has room for as much as it can have, when streams that nobody waits for are over
+        until(lambda: run_on_gpu(gpu, client, model, steps), "all is free again")  # noqa: B023
     assert gpu.counted()["used_after_free"] == 0
     assert gpu.allocated() <= POOL
+
+
+def run_on_gpu(gpu, client, model, steps):
+    """Whether the models' own copies and the client's answer are all that goes to the GPU and back."""
+    before = gpu.counted()
+    assert run(client, model, FULL, *steps).tolist() == FULL.tolist()
+    return copies(gpu, before) == [1, 1, 1]

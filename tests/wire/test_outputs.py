@@ -93,7 +93,7 @@ def test_a_worker_is_told_where_outputs_on_its_gpu_go():
     assert struct.unpack("<4Q", request.record[end + -end % 8 :]) == (1, 1, 3 << 48 | 5, 12)
 
 
-@pytest.mark.parametrize("fields", [{"device_outputs": 1}, {"device_outputs": -1}, {"copies_regions": True}])
+@pytest.mark.parametrize("fields", [{"device_outputs": 1}, {"device_outputs": -1}, {"copies_devices": True}])
 def test_other_models_are_told_of_no_places(fields):
     request, _ = with_place(**fields)
     assert struct.unpack_from("<6xH", request.record) == (0,)

@@ -82,7 +82,9 @@ def test_which_requests_may_differ_within_a_batch(inputs, required, vary):
 
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_a_decoupled_model_gets_copies_of_clients_memory(decoupled):
-    assert of(input_of(), decoupled=decoupled).copies_regions is decoupled
+    made = of(input_of(), decoupled=decoupled)
+    assert made.copies_regions is decoupled
+    assert not made.copies_devices  # of their GPU memory it gets none
 
 
 @given(st.lists(st.lists(st.just(1), max_size=8), max_size=20))

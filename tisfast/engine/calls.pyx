@@ -132,7 +132,7 @@ cdef class Calls(OpenCalls):
         if call.waits and withheld(self.link, call, call.callee):
             raise Unavailable(withheld_text(self.runtime, call.callee))
         fields = fields_of(record)
-        if record.flags & CALL_TAKES_GPU and not call.callee.signature.copies_regions:
+        if record.flags & CALL_TAKES_GPU and not call.callee.signature.copies_devices:
             fields.device_wanted = self.runtime.signature.device_outputs
         input = compose(call.callee.signature, call.callee.arena, self._inputs(record, block), fields)
         for request in call.parents:

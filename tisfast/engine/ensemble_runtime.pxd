@@ -42,6 +42,7 @@ cdef class EnsembleRun(InferRequest):
     cdef int start(self, StepRun step) except -1
     cdef int send(self, StepRun step) except -1
     cdef int hold(self, Scope scope, int number, ScopeTensor held) except -1
+    cdef bint writes_once(self) noexcept
     cdef int device_wanted(self, StepPlan step, int device) except -2
     cdef int arrived(self, StepRun step, Answer answer) except -1
     cdef int deliver(self) except -1

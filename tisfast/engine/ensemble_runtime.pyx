@@ -161,7 +161,7 @@ cdef class EnsembleRun:
         cdef int device
         step.runtime = runtime
         inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
-        if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and not self.input.model.copies_regions:
+        if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and self.writes_once():
             step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
         device = max(runtime.signature.device_inputs, runtime.signature.device_outputs)  # of both: the same
         if device >= 0:
@@ -181,6 +181,12 @@ cdef class EnsembleRun:
         step.request = request
         return runtime.cancel(request) if self.done else 0
 
+    cdef bint writes_once(self) noexcept:
+        """Whether a step may write an output to the client's region itself.  Of many responses the last one must be what
+        stays there, and steps for several may run at one time: the server writes those, in their order.
+        """
+        return not self.input.model.copies_devices and not self.input.model.decoupled
+
     cdef int device_wanted(self, StepPlan step, int device) except -2:
         """The device, where all that is made of the step's outputs takes them there; else NO_DEVICE."""
         cdef GraphOutput graph_output
@@ -189,7 +195,7 @@ cdef class EnsembleRun:
         for number in step.outputs.values():
             for consumer in <list>self.selection.consumers[number]:
                 taker = (<Runtime>self.ensemble.resolve(consumer.model, consumer.version)).signature
-                if taker.device_inputs != device or taker.copies_regions:
+                if taker.device_inputs != device or taker.copies_devices:
                     return NO_DEVICE
             for graph_output in self.selection.graph_outputs:
                 index = (<TensorSpec>self.input.model.output_by_name[graph_output.name]).index

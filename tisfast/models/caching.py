@@ -63,7 +63,7 @@ def keep_answers(
             extra={"facts": {"model": signature.name, "version": signature.version}},
         )  # fmt: skip
         return
-    signature.copies_regions = True  # what is looked up must be what is computed
+    signature.copies_regions = signature.copies_devices = True  # what is looked up must be what is computed
     runtime.cache = _model_cache(
         store, config, signature.version, salt or os.urandom(SALT_BYTES), partial(in_thread, copies)
     )

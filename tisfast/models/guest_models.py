@@ -210,7 +210,7 @@ class GuestModels:
         beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
         served = await assemble(self._context, version, config, beside, self._births(model), GuestHost())
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
-        served.runtime.signature.copies_regions = True
+        served.runtime.signature.copies_regions = served.runtime.signature.copies_devices = True
         try:
             await gather(*(instance.load() for instance in served.instances))
             if self._stopping or any(instance.is_over for instance in served.instances):

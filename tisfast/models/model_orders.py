@@ -61,7 +61,7 @@ class ModelOrders:
         except TisError:
             return None
         signature, gpu = runtime.signature, message["gpu"]
-        return gpu != NO_DEVICE and bool(signature.device_inputs == gpu) and not signature.copies_regions
+        return gpu != NO_DEVICE and bool(signature.device_inputs == gpu) and not signature.copies_devices
 
     async def _order(self, message: Message, reply: Callable[[Message], None]) -> None:
         answer: Message = {"t": "answer", "n": message.get("n")}

@@ -159,7 +159,7 @@ def _device_inputs(config: LoadedConfig, models: Sequence[ModelSignature]) -> in
     assert config.ensemble is not None
     own = {tensor.name for tensor in config.inputs}
     taken = {
-        NO_DEVICE if model.copies_regions else model.device_inputs
+        NO_DEVICE if model.copies_devices else model.device_inputs
         for step, model in zip(config.ensemble.steps, models, strict=True)
         if any(tensor in own for _, tensor in step.inputs)
     }

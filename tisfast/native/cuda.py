@@ -200,7 +200,10 @@ class _Opened(_Memory):
 
 
 class Allocated(_Memory):
-    """Memory of this process, with the handle by which others open it; freed with the last reference."""
+    """Memory of this process, with the handle by which others open it; freed with the last reference.
+
+    holders: who may have it open.
+    """
 
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
@@ -209,6 +212,12 @@ class Allocated(_Memory):
         device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
+        self.holders: set[object] = set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its GPU can be used no more, so that it has gone."""
+        return bool(self._device.lost)
 
 
 class Cuda:

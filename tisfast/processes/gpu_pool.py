@@ -2,18 +2,22 @@
 
 The server owns it, so a worker that dies takes nothing away from those who still read.  Each GPU's pool
 (--cuda-memory-pool-byte-size) is lent in LENT_PARTS equal parts, one to a worker.  A part is free again when nobody
-refers to its file any more: neither the worker's link nor a tensor.
+refers to its file any more: neither the worker's link nor a tensor.  One that stays free goes back to the GPU, when no
+worker has it open any more: CUDA does not say what becomes of memory that is freed while others have it open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
+from tisfast import tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing
@@ -34,27 +38,40 @@ class BorrowerFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """The worker may name this memory in answers and calls from now on; None: it has given it back."""
 
+    def closed_there(self, share: int) -> None:
+        """The worker has closed GPU memory that it knew by this id, and was told that it knows no more."""
+
 
 class GpuPool:
     """The pools of all GPUs.
 
     load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it; otherwise:
-    of GPUs that are not in it.
+    of GPUs that are not in it; idle_seconds: how long a part is free before it goes back to the GPU.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, load: Callable[[], Cuda], pools: Mapping[int, int], otherwise: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        load: Callable[[], Cuda],
+        pools: Mapping[int, int],
+        otherwise: int,
+        idle_seconds: float = tuning.ARENA_TRIM_SECONDS,
     ) -> None:
         self._loop, self._load, self._pools, self._otherwise = loop, load, pools, otherwise
+        self._idle_seconds = idle_seconds
         self._cuda: Cuda | None = None
         self._turn = asyncio.Lock()
-        self._free: dict[int, deque[Allocated]] = {}
+        self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
         self._made: dict[int, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference
 
     def answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
         """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later."""
-        task = self._loop.create_task(self._answer(message, borrower, reply))
+        self._start(self._answer(message, borrower, reply))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -81,8 +98,11 @@ class GpuPool:
                 f"it lends none of GPU {gpu}: --cuda-memory-pool-byte-size={gpu}:{pool} is less than "
                 f"{LENT_PARTS * LENT_UNIT_BYTES} bytes"
             )
+        while free and free[-1][1].is_lost:  # the server's use of that GPU has failed: its memory has gone
+            free.pop()
+            self._made[gpu] -= 1
         if free:
-            part = free.popleft()
+            part = free.pop()[1]
         elif self._made.get(gpu, 0) < LENT_PARTS:
             if self._cuda is None:
                 self._cuda = self._load()
@@ -94,5 +114,37 @@ class GpuPool:
                 f"instances; --cuda-memory-pool-byte-size={gpu}:BYTES sets how many it lends"
             )
         file = DeviceFile(part, gpu, part.handle)
-        weakref.finalize(file, free.append, part)
+        weakref.finalize(file, self._given_back, gpu, part)
         return file
+
+    def _given_back(self, gpu: int, part: Allocated) -> None:
+        """From any thread."""
+        self._free[gpu].append((time.monotonic(), part))
+        with suppress(RuntimeError):  # the server ends
+            self._loop.call_soon_threadsafe(self._look_later)
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._idle_seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._start(self._free_idle())
+
+    async def _free_idle(self) -> None:
+        """What has been free for long, and is open nowhere, goes back to the GPU."""
+        idle: list[Allocated] = []
+        async with self._turn:
+            until = time.monotonic() - self._idle_seconds
+            for gpu, free in self._free.items():
+                for _ in range(len(free)):
+                    since, part = free.popleft()
+                    if since <= until and not part.holders:
+                        idle.append(part)
+                        self._made[gpu] -= 1
+                        del part
+                    else:
+                        free.append((since, part))
+            await asyncio.to_thread(idle.clear)  # the driver waits for what runs on the GPU
+        if any(self._free.values()):
+            self._look_later()

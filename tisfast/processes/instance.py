@@ -81,6 +81,9 @@ class LinkFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """See gpu_pool.BorrowerFace."""
 
+    def closed_there(self, share: int) -> None:
+        """See gpu_pool.BorrowerFace."""
+
 
 class StatsFace(Protocol):
     """The face of a model's counters that an instance uses."""

@@ -228,6 +228,10 @@ cdef class RingLink(Link):
         if not self.closed:
             self.lent = memory
 
+    def closed_there(self, share) -> None:
+        """See ShareTable.closed_there."""
+        self.shares.closed_there(share)
+
     @property
     def kept_blocks(self) -> int:
         """Blocks of the input arena that only user code still refers to: inputs of answered requests, answers to calls."""

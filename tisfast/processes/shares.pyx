@@ -31,6 +31,7 @@ cdef class ShareTable:
     def __cinit__(self, Channel channel, loop):
         self.channel = channel
         self.loop = loop
+        self.open = {}
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -57,8 +58,16 @@ cdef class ShareTable:
                 os.close(fd)
         self.outbox.clear()
         self.shares.clear()
+        for share in list(self.open):
+            self.closed_there(share)
         self.socket.close()
         self.theirs.close()
+
+    def closed_there(self, share) -> None:
+        """The worker says that it has GPU memory open no more, of which it was told that the id stands for it no more."""
+        holders = self.open.pop(share, None)
+        if holders is not None:
+            holders.discard((id(self), share))
 
     cdef uint16_t id_of(self, MemoryFile file) except 0:
         cdef uint16_t share
@@ -78,6 +87,10 @@ cdef class ShareTable:
             if file.device >= 0:  # by its handle; of a descriptor there is no need
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
+                holders = getattr((<DeviceFile>file).memory, "holders", None)
+                if holders is not None:
+                    holders.add((id(self), share))
+                    self.open[share] = holders
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

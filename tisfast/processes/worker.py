@@ -311,6 +311,9 @@ class Worker:
         if message["t"] == "pin":
             if not self.ended.done():
                 self._body.tell(self.place.pinned_pool.answer(self.id, message))
+        elif "closed" in message:
+            if self.borrower is not None and isinstance(message["closed"], int):
+                self.borrower.closed_there(message["closed"])
         elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
         elif message.get("back"):

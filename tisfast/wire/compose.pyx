@@ -65,7 +65,7 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.record_block = arena.take(align64(record_bytes) + copied_bytes(plan, tensors))
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes
-    request.stays = fields.device_wanted >= 0 and fields.device_wanted == model.device_outputs and not model.copies_regions
+    request.stays = fields.device_wanted >= 0 and fields.device_wanted == model.device_outputs and not model.copies_devices
     place(draft, request.record_block, align64(record_bytes), tensors, foreign)
     plan.template.write(request.record_block.data, draft.places, id_text, <uint32_t>id_bytes)
     if request.stays:

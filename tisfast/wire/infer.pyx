@@ -244,7 +244,7 @@ cdef int look_at_regions(Draft draft, InferInput request, Regions regions) excep
             continue
         region = find(regions, <str>plan.names[tensor.position])
         region.check(tensor.offset, tensor.nbytes)
-        if not plan.model.copies_regions and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
+        if len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
                 plan.model, tensor.dtype, region.file, region.offset + tensor.offset, tensor.nbytes):
             draft.inputs[i].referred = True
             foreign.append(new_foreign(in_place(plan, tensor, region), <uint32_t>i))

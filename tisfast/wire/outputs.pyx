@@ -17,7 +17,7 @@ cdef class SpecialOutput:
 cdef int output_places(InferPlan plan, dict ways) except -1:
     cdef OutputForm way
     cdef int count = 0
-    if ways is None or plan.model.device_outputs < 0 or plan.model.copies_regions:
+    if ways is None or plan.model.device_outputs < 0 or plan.model.copies_devices:
         return 0
     for way in ways.values():
         count += way.region is not None

@@ -56,7 +56,8 @@ cdef class ModelSignature:
     cdef readonly int required_inputs
     cdef readonly bint has_strings       # some input is of BYTES: its elements are counted where they lie
     cdef readonly uint64_t all_outputs   # bit i for each output
-    cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache
+    cdef public bint copies_regions      # inputs in clients' host memory are copied first: decoupled models, guests, those with a cache
+    cdef public bint copies_devices      # tensors on a GPU go by way of host memory: guests, those with a cache
     cdef public int device_inputs        # the GPU whose memory its workers take inputs in, or types.NO_DEVICE
     cdef public int device_outputs       # the GPU that its workers write outputs to themselves, or types.NO_DEVICE
     cdef readonly uint64_t expanded_bytes_max    # of a compressed body; 2^63 where an input's size is open

@@ -37,6 +37,7 @@ class ModelSignature:
     all_outputs: int
     record_room: int
     copies_regions: bool
+    copies_devices: bool
     device_inputs: int
     device_outputs: int
     def __init__(

@@ -67,7 +67,7 @@ cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_
     if (offset + nbytes) >> SHARE_SHIFT:
         return False
     if file.device >= 0:  # of any size: a copy to the host costs more than a place
-        return file.device == model.device_inputs and nbytes > 0 and dtype != BYTES and not model.copies_regions
+        return file.device == model.device_inputs and nbytes > 0 and dtype != BYTES and not model.copies_devices
     if nbytes < REFERENCE_BYTES_MIN:
         return False
     return not file.guarded or (dtype != BYTES and not model.copies_regions)

@@ -73,7 +73,7 @@ class StreamReader:
             if request._flags & FLAG_CANCELLED:
                 execution.refuse(ticket, ErrorCode.CANCELLED, CANCELLED_TEXT)
                 continue
-            self._completions.release_when_gone(lease, ticket)
+            self._completions.release_when_gone(lease, ticket, on_gpu=bool(request.devices))
             request._sender = self._stream_writer.open(request, ticket, execution.taken_ns)
             requests.append(request)
             tickets.append(ticket)

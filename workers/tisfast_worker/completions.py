@@ -1,12 +1,14 @@
 """The complete ring: answers from the loop, releases from whatever thread drops the last reference to an input."""
 
+import contextlib
 import ctypes
 import threading
 import time
 import weakref
 from collections import deque
 
-from tisfast_worker import limits
+from tisfast_worker import cuda, limits
+from tisfast_worker.errors import TritonModelException
 from tisfast_worker.failure import WireError
 from tisfast_worker.native import COMPLETE_SLOT, SLOT_BYTES, TF_FINAL, TF_RELEASE, TF_RETAINED
 
@@ -100,11 +102,18 @@ class Completions:
             if not self._closed:
                 self._ring_bell(self._channel, self._bell, self._bell_fd)
 
-    def release_when_gone(self, lease, ticket):
-        """Send TF_RELEASE for this request when nothing refers to `lease` any more."""
+    def release_when_gone(self, lease, ticket, on_gpu=False):
+        """Send TF_RELEASE for this request when nothing refers to `lease` any more; on_gpu: and when the GPU, where
+        inputs lie, has done what was queued there until then.
+        """
         lease.ticket = ticket  # for calls that pass its tensors on
-        reference = weakref.ref(lease, self._gone)
+        reference = weakref.ref(lease, self._gone_on_gpu if on_gpu else self._gone)
         self._retained[id(reference)] = (reference, ticket)
+
+    def _gone_on_gpu(self, reference):
+        with contextlib.suppress(TritonModelException):  # the model is told by the next thing that it does there
+            cuda.wait(0)
+        self._gone(reference)
 
     def _gone(self, reference):
         self.post(TF_RELEASE, 0, 0, self._retained.pop(id(reference))[1])

@@ -30,11 +30,14 @@ class DeviceArena:
     An idle instance gives the memory back, and asks for some again when it next needs it.
     """
 
-    def __init__(self, library, collect, writer):
-        """`collect()`: takes back blocks that the server is done with, from any thread; `writer`: the AnswerWriter,
-        told when the GPU is lost.  Nothing is asked for before it is needed.
+    def __init__(self, library, collect, writer, collect_held=None):
+        """`collect()`: takes back blocks that the server is done with, from any thread; `collect_held()`: the same by
+        who holds the publisher's lock, if there is one; `writer`: the AnswerWriter, told when the GPU is lost.
+
+        Nothing is asked for before it is needed.
         """
         self._library, self._collect, self._writer = library, collect, writer
+        self._collect_held = collect_held or collect
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
@@ -43,7 +46,7 @@ class DeviceArena:
 
     def put(self, tensor):
         """(place, bytes) of a copy of an output; None when there is no room.  Raises TritonModelException."""
-        copied = self.copy(tensor)
+        copied = self._copy(tensor, self._collect_held)
         if copied is None:
             return None
         part, offset, nbytes = copied
@@ -55,10 +58,13 @@ class DeviceArena:
 
         The part is the caller's: `keep` or `free` it.
         """
+        return self._copy(tensor, self._collect)
+
+    def _copy(self, tensor, collect):
         nbytes = tensor.nbytes()
         part = self._take(nbytes) if nbytes else 0
         if not part and nbytes and self._memory is not None:
-            self._collect()  # small blocks are taken back by the dozen, and these hold large parts
+            collect()  # small blocks are taken back by the dozen, and these hold large parts
             part = self._take(nbytes)
         if not part:
             if self._memory is not None and nbytes > self._nbytes:

@@ -1,5 +1,5 @@
 """Tensors in GPU memory that a model returns through DLPack: kept where they lie, and copied to the
-host once, when their bytes are to travel.  Everything that is not asked for a copy stays on the GPU.
+host when their bytes are to travel.  Everything that is not asked for a copy stays on the GPU.
 """
 
 import ctypes
@@ -54,12 +54,12 @@ class KnownMemory:
 class DeviceTensor(Tensor):
     """A tensor of another library in the memory of a GPU; it keeps that library's tensor alive."""
 
-    __slots__ = ("_device", "_host", "_memory")
+    __slots__ = ("_device", "_memory")
 
     def __init__(self, name, code, memory, device):
         """`memory`: the Adopted tensor; `device`: (DLPack's device type, number)."""
         self._name, self._code, self._memory, self._device = name, code, memory, device
-        self._array = self._raw = self._host = None
+        self._array = self._raw = None
 
     def _content(self):
         """See Tensor."""
@@ -73,13 +73,11 @@ class DeviceTensor(Tensor):
         return numpy.frombuffer(self._bytes(), kind, count(self._memory.shape)).reshape(self._memory.shape)
 
     def _bytes(self):
-        """A copy on the host, made once."""
-        if self._host is None:
-            nbytes = self.nbytes()
-            host = ctypes.create_string_buffer(max(nbytes, 1))
-            cuda.copy_to_host([(ctypes.addressof(host), self.address(), nbytes)], self._device[1])
-            self._host = host
-        return self._host
+        """A copy on the host, of what is there now: a model may write to it again, and send it again."""
+        nbytes = self.nbytes()
+        host = ctypes.create_string_buffer(max(nbytes, 1))
+        cuda.copy_to_host([(ctypes.addressof(host), self.address(), nbytes)], self._device[1])
+        return host
 
     def tobytes(self):
         """A copy of its bytes."""

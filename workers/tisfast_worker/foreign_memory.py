@@ -18,6 +18,7 @@ from tisfast_worker import limits
 from tisfast_worker.cuda import CudaError, OpenedMemory
 from tisfast_worker.device_tensor import ClientMemory, KnownMemory
 from tisfast_worker.failure import WireError
+from tisfast_worker.serving_context import current
 
 FLAG_FOREIGN = 16  # of a request record
 FLAG_OUTPUT_PLACES = 64
@@ -172,6 +173,10 @@ class ForeignMemory:
             forgotten = self._shares.pop(share, None)
             if forgotten is not None:
                 self._drop_idle(forgotten.serial)
+                is_device, forgotten = forgotten.handle is not None, None  # which closes it
+                tell = current().tell
+                if is_device and tell is not None:
+                    tell({"t": "gpu_memory", "closed": share})
             if shown is not None:
                 self._shares[share] = shown
 

@@ -56,7 +56,7 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
 def _stream_loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     stream_writer = StreamWriter(model, plane, trace, sequences)
     if model.kind == "GPU":
-        plane.device_arena = stream_writer.lend_to_calls(plane.library)
+        plane.device_arena = stream_writer.lend(plane.library)
     reader = StreamReader(model, plane, stream_writer)
     if sequences is not None:
         reader = SequenceReader(reader, sequences)

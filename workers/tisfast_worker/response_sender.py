@@ -49,17 +49,19 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = (
-        *("_cancelled_at", "_head", "_stream_writer", "batch", "closed", "id_at", "started_ns", "states"),
-        *("taken_ns", "ticket", "backlog"),
+        *("_cancelled_at", "_head", "_stream_writer", "batch", "closed", "id_at", "output_places", "started_ns"),
+        *("states", "taken_ns", "ticket", "backlog"),
     )
-    # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
-    _lease, windows, devices, output_places = object(), None, None, None
+    # For the answer writer: no input of a stream is passed by reference, it may be written to again.
+    _lease, windows, devices = object(), None, None
 
     def __init__(self, stream_writer, request, ticket, taken_ns):
-        """`request`: the ArenaRequest, not kept; `id_at`: of its id; `backlog`: of its answers, by the server."""
+        """`request`: the ArenaRequest, not kept; `id_at`: of its id; `backlog`: of its answers, by the server;
+        `output_places`: None once it is closed, as the client's memory is then its own.
+        """
         self._stream_writer, self.ticket, self.taken_ns, self.started_ns = stream_writer, ticket, taken_ns, taken_ns
         self._head, self.batch, self._cancelled_at = request._head, request.batch, request.cancelled_at
-        self.id_at = request._strings_at
+        self.id_at, self.output_places = request._strings_at, request.output_places
         self.backlog = None
         self.closed = False
 

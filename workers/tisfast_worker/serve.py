@@ -101,7 +101,7 @@ class ModelService:
                     "checks": backend.has_readiness})  # fmt: skip
         calls = Calls(self._plane, self.model.spin_ns, self.loop, lambda: control.send({"t": "calls"}))
         serving.calls = self.calls = calls
-        serving.ask = control.ask
+        serving.ask, serving.tell = control.ask, control.send
         try:
             self.loop.run()
         finally:

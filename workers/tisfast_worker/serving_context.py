@@ -33,13 +33,13 @@ class ServingContext:
         self.instance = ""  # its name
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
         self.calls = None  # calls.Calls while the model executes
-        self.ask = None  # the same: asks the server about models (ControlMessages.ask)
+        self.ask = self.tell = None  # the same: ask and tell the server (ControlMessages.ask, .send)
         self.free_output_bytes = _none  # of the output arena
         self.forked = False  # a child of the instance, made by the model's own code
 
     def end(self):
         """The model executes no more."""
-        self.calls = self.ask = None
+        self.calls = self.ask = self.tell = None
 
     def leave_child(self):
         """In a child process that the model's code has made: rings have one producer, and a child is none."""

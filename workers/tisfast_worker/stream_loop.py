@@ -6,6 +6,7 @@ import time
 
 from tisfast_worker import limits
 from tisfast_worker.batch_source import FOR_EVER
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.execution import Execution
 from tisfast_worker.request import NOT_ITERATIVE
@@ -57,6 +58,7 @@ class StreamLoop:
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
         self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
+        self._look_for_gpu()
 
     def failed(self, requests, execution, error):
         """An execution raised after it had returned to us: a coroutine.  From any thread."""
@@ -81,12 +83,19 @@ class StreamLoop:
 
     def _tidy(self):
         """See Loop; what finalisers of open streams leave behind is sent here."""
+        self._look_for_gpu()
         self._stream_writer.rest()
         calls = current().calls
         if calls is not None:
             calls.rest()
         self._foreign.rest(self._source.pending)
         return limits.REST_SECONDS * 1000000000 if self._stream_writer.open_streams else FOR_EVER
+
+    def _look_for_gpu(self):
+        """Without its GPU the process ends: the server fails the streams that are open, and starts another one."""
+        lost = self._stream_writer.device_lost
+        if lost is not None:
+            raise DeviceLost(lost)
 
 
 def _nothing():

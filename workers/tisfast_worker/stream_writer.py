@@ -48,14 +48,20 @@ class StreamWriter:
         """Where calls are written: under the lock of the senders, which count whose answer lies in which block."""
         return CallArena(self._outputs, self._lock)
 
-    def lend_to_calls(self, library):
-        """The DeviceArena of the calls that the model makes.  Answers go by way of host memory."""
+    @property
+    def device_lost(self):
+        """Why no answer can come from the GPU any more; else None."""
+        return self._writer.device_lost
+
+    def lend(self, library):
+        """The DeviceArena of an instance on a GPU: of what the model sends, and of the calls that it makes."""
 
         def collect():
             with self._lock:
                 self._outputs.collect()
 
-        lent = self._owners.lent = DeviceArena(library, collect, self._writer)
+        lent = DeviceArena(library, collect, self._writer, self._outputs.collect)
+        self._owners.lent = self._writer.device_arena = lent
         return lent
 
     def open(self, request, ticket, taken_ns):
@@ -183,6 +189,7 @@ class StreamWriter:
 
     def _forget(self, sender):
         sender.closed = True
+        sender.output_places = None
         self._open.pop(sender.ticket, None)
         if self._draining is not None and not self._open:
             self._draining.set()

@@ -1,0 +1,151 @@
+"""GPU memory that the server lends: what is free goes back to the GPU, but never while somebody may have it open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import weakref
+
+import numpy as np
+import pytest
+import tritonclient.http
+
+from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
+from tests.gpu.stand_in_driver import LAUNCH_FAILED
+from tests.loops import fresh_loop
+from tests.system.helpers import until
+from tests.waiting import until as comes_true
+from tisfast.errors import Internal
+from tisfast.native.cuda import Cuda
+from tisfast.processes.gpu_pool import GpuPool
+
+PART = 1 << 21
+VALUES = np.arange(1 << 18, dtype=np.float32)
+
+
+class Borrower:
+    """A worker's link."""
+
+    gpu = 0
+
+    def __init__(self):
+        self.lent = self.told = None
+
+    def lend(self, memory):
+        self.lent = memory
+
+    def closed_there(self, share):
+        raise AssertionError("nobody says so")
+
+    async def borrows(self, pool, uuid):
+        self.told = None
+        pool.answer({"n": 1, "uuid": uuid}, self, lambda answer: setattr(self, "told", answer))
+        await comes_true(lambda: self.told is not None)
+        return self.told
+
+
+class Allocating:
+    """What allocates, and what it has allocated last, while that is not freed."""
+
+    def __init__(self, cuda):
+        self._cuda = cuda
+
+    def allocate(self, uuid, nbytes):
+        made = self._cuda.allocate(uuid, nbytes)
+        self.last = weakref.ref(made)
+        return made
+
+
+async def others_end():
+    """What the pool has begun."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+
+@pytest.fixture
+def lending(stand_in):
+    """lending(work): runs the coroutine work(pool, uuid, allocating) with a pool of four parts that is idle at once."""
+
+    def start(work):
+        with fresh_loop() as loop:
+            asyncio.set_event_loop(loop)
+            cuda = Cuda(str(stand_in.library))
+            allocating = Allocating(cuda)
+            pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, 0, idle_seconds=0)
+            loop.run_until_complete(work(pool, cuda.uuid_of(0), allocating))
+            loop.run_until_complete(others_end())
+
+    return start
+
+
+def test_a_part_that_nobody_has_is_freed(lending, stand_in):
+    async def work(pool, uuid, _):
+        before = stand_in.allocated()
+        borrowers = [Borrower() for _ in range(5)]
+        told = [await borrower.borrows(pool, uuid) for borrower in borrowers]
+        assert ["error" in each for each in told] == [False] * 4 + [True]
+        assert stand_in.allocated() - before == 4 * PART
+        for borrower in borrowers[:3]:
+            borrower.lent = None
+        await comes_true(lambda: stand_in.allocated() - before == PART)
+        assert [("error" in await borrower.borrows(pool, uuid)) for borrower in borrowers[1:]] == [False] * 4
+        for borrower in borrowers:
+            borrower.lent = None
+        await comes_true(lambda: stand_in.allocated() == before)
+
+    lending(work)
+
+
+def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending, stand_in):
+    async def work(pool, uuid, allocating):
+        before, one, other = stand_in.allocated(), Borrower(), Borrower()
+        handle = (await one.borrows(pool, uuid))["handle"]
+        holders = allocating.last().holders
+        holders.add("somebody")
+        await other.borrows(pool, uuid)
+        one.lent = other.lent = None
+        await comes_true(lambda: stand_in.allocated() - before == PART)  # of the other one
+        assert (await one.borrows(pool, uuid))["handle"] == handle
+        one.lent = None
+        holders.clear()
+        await comes_true(lambda: stand_in.allocated() == before)
+
+    lending(work)
+
+
+def test_a_part_whose_gpu_is_lost_is_not_lent_again(lending, stand_in):
+    async def work(pool, uuid, allocating):
+        before, one = stand_in.allocated(), Borrower()
+        handle = (await one.borrows(pool, uuid))["handle"]
+        allocating.last().holders.add("somebody")
+        stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1)
+        with pytest.raises(Internal):
+            allocating.last().from_device(0, allocating.last(), 0, 64)
+        one.lent = None
+        assert (await one.borrows(pool, uuid))["handle"] != handle
+        one.lent = None
+        await comes_true(lambda: stand_in.allocated() <= before + PART)  # the lost one's is nobody's affair
+
+    lending(work)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_server_gives_back_what_idle_models_do_not_use(gpu, serve, write_model, connect, dies):
+    for name in ("caller", "other"):
+        write_model(name, NODE, FLOATS + GPU + STAYS)
+    server = serve().ready()
+    client = connect(server, tritonclient.http)
+    before = gpu.allocated()
+    steps = ["made", 1], ["call", "other", [["is_cpu", False], ["made", 1]]], ["is_cpu", False]
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+    if dies:
+        worker = server.worker("other_0_0")
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: server.worker("other_0_0") != worker and client.is_model_ready("other"), "it is back")
+    until(lambda: gpu.allocated() <= before, "all has been given back")
+    counted = gpu.counted()
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+    assert copies(gpu, counted) == [2, 2, 2]  # on the GPU, as before
+    assert gpu.counted()["used_after_free"] == 0
