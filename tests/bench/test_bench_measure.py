@@ -360,11 +360,12 @@ def test_what_was_due_and_never_left_a_dead_server_is_no_matter_of_the_rate(meas
     assert note.startswith(f"{found.unsent} requests were due and had not left; the true latencies")
 
 
-def test_a_rate_that_the_server_cannot_take_is_told(measure, monkeypatch):
-    monkeypatch.setattr("tisfast.limits.BENCH_DRAIN_SECONDS_MAX", 0.2)
+def test_a_rate_that_the_server_cannot_take_is_told(measure):
     slow = threading.Event()
     with StubServer(lambda _: slow.wait(0.1) or "") as server:
-        job = Job(Level("request_rate", 200), Settings(window_ms=300, trials=1), 1, lambda: Rate(200))
+        job = Job(
+            Level("request_rate", 200), Settings(window_ms=300, trials=1, drain_seconds=0.2), 1, lambda: Rate(200)
+        )
         found = measure(server.port, job, connections_max=1)
     assert not found.stable
     assert any("had not left: the server takes less than this rate" in each for each in found.notes)

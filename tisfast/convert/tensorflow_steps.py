@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tisfast.client.arrays import datatype_of
-from tisfast.convert.onnx_steps import write_fp16
+from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
@@ -71,4 +71,4 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
     if not Path(target).is_file():
         raise RuntimeError("tf2onnx has written no graph")
     if half:
-        write_fp16(Path(target), Path(request["target"]))
+        write_fp16(Path(target), Path(request["target"]), request)

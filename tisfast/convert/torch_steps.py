@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tisfast.convert.onnx_steps import write_fp16
+from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import FEEDS, Array, answer, given_samples
 from tisfast.convert.samples import load_cases
@@ -82,7 +82,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
         made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
         torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **_names(request))
     if half:
-        write_fp16(target, Path(request["target"]))
+        write_fp16(target, Path(request["target"]), request)
 
 
 def to_openvino(request: Mapping[str, Any], folder: Path) -> None:
