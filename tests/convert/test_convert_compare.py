@@ -44,8 +44,8 @@ def test_what_is_within_is_right(wanted, found):
 @pytest.mark.parametrize(
     ("wanted", "found", "said"),
     [
-        ([1.0, 2.0], [1.0, 2.3], r"1 of 2 elements differ by .* 0.01 \+ 0.1 \* \|x\|: at \[1\] it is 2.3 and not 2"),
-        ([1.0], [np.nan], r"at \[0\] it is nan and not 1"),
+        ([1.0, 2.0], [1.0, 2.3], r"1 of 2 elements .* 0.01 \+ 0.1 \* \|x\|: at \[1\], .* it is 2.3 and not 2"),
+        ([1.0], [np.nan], r"at \[0\], .* it is nan and not 1"),
         ([1.0], [np.inf], "it is inf and not 1"),
         ([np.inf], [-np.inf], "it is -inf and not inf"),
         ([np.nan], [0.0], "it is 0 and not nan"),

@@ -106,10 +106,11 @@ class Difference:
         with np.errstate(divide="ignore", invalid="ignore"):  # of what may differ by nothing at all
             far = apart / (absolute + tolerance.relative * size)
         worst = np.unravel_index(int(np.argmax(np.where(off, far, -1.0))), a.shape)
-        place = [int(each) for each in worst]
+        place, scale = [int(each) for each in worst], np.broadcast_to(tolerance.scale, a.shape)
         return (
             f"{int(off.sum())} of {a.size} elements differ by more than {absolute[worst]:.3g} + "
-            f"{tolerance.relative:.3g} * |x|: at {place} it is {b[worst]:.6g} and not {a[worst]:.6g}"
+            f"{tolerance.relative:.3g} * |x|: at {place}, where numbers are of size {scale[worst]:.3g}, it is "
+            f"{b[worst]:.6g} and not {a[worst]:.6g}"
         )
 
     def _exact(self, wanted: Array, found: Array) -> str:

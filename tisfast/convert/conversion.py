@@ -16,6 +16,7 @@ from tisfast.bench.client_side import machine
 from tisfast.convert.compare import allowed, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.held_signals import held_signals
+from tisfast.convert.onnx_fp16 import WRONG
 from tisfast.convert.options import Options, check_name, checked
 from tisfast.convert.output import REPORT, check_source, why, write_model_folder, write_reports
 from tisfast.convert.output import output as output_folder
@@ -232,12 +233,12 @@ class _Run:
             cases=[each.name for each in self._feeds],
         )
         told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
-        served_as = ServedAs(self._signature)
-        if told:
+        served_as, named = ServedAs(self._signature, wrong=told.get(WRONG, "")), "signature" in told
+        if named:
             own = replace(Signature.read(told["signature"]), mixes=self._signature.mixes)
-            served_as = ServedAs(own, told["inputs"], told["outputs"])
+            served_as = served_as._replace(signature=own, inputs=told["inputs"], outputs=told["outputs"])
         config = served_as.signature.config(format_.backend, self._batch)
-        config |= {"parameters": told["parameters"]} if told else {}
+        config |= {"parameters": told["parameters"]} if named else {}
         (model / CONFIG).write_text(config_text(self._source.name, config))
         return served_as
 
@@ -261,8 +262,8 @@ class _Run:
                 max_relative=difference.relative,
                 differs_most=difference.place,
             )
-            if difference.wrong:
-                return replace(found, status="wrong", reason=difference.wrong)
+            if wrong := difference.wrong or served_as.wrong:
+                return replace(found, status="wrong", reason=wrong)
             loads = Loads(asked.concurrency, asked.seconds, asked.max_latency_ms > 0, longest)
             found = replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
             failed = failure(found)

@@ -33,14 +33,16 @@ OPSET_MIN: Final = 9
 FLOAT: Final = 1
 FLOAT16: Final = 10
 """Types of ONNX, by its numbers."""
+WRONG: Final = "wrong"
 OWN: Final = "tisfast_fp16_"
 """Begins the names of values that are added."""
 
 
-def write_fp16(source: Path, target: Path, request: Mapping[str, Any] | None = None) -> None:
-    """By ONNX Runtime's own transformation.  Raises BadRequest where FP16 does not hold its numbers or is no change.
+def write_fp16(source: Path, target: Path, request: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """By ONNX Runtime's own transformation.  Gives WRONG and why, where FP16 does not hold its numbers.
 
-    request: of the step, with the samples that tell what its numbers are; None: that is not looked at.
+    request: of the step, with the samples that tell what its numbers are; None: that is not looked at.  Raises
+    BadRequest where nothing would change.
     """
     onnx = importlib.import_module("onnx")
     float16 = importlib.import_module("onnxruntime.transformers.float16")
@@ -54,11 +56,11 @@ def write_fp16(source: Path, target: Path, request: Mapping[str, Any] | None = N
     made = float16.convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=large)
     if not _has_fp16(made.graph):
         raise BadRequest("nothing of the graph is FP32, so that FP16 of it is the same graph: take fp32")
-    if request is not None and whole is not None:
-        _check_range(onnx, whole, made, request)
+    wrong = "" if request is None or whole is None else _out_of_range(onnx, whole, made, request)
     # Its casts stand behind what they feed, which ONNX Runtime takes and ONNX does not allow.
     importlib.import_module("onnxruntime.transformers.onnx_model").OnnxModel(made).topological_sort()
     onnx.save(made, str(target), save_as_external_data=made.ByteSize() > ONE_FILE_BYTES_MAX, location="weights.bin")
+    return {WRONG: wrong} if wrong else {}
 
 
 def _samples(request: Mapping[str, Any]) -> list[Case]:
@@ -78,19 +80,19 @@ def _has_fp16(graph: Any) -> bool:
     return any(each.i == FLOAT16 for each in casts) or any(map(_has_fp16, subgraphs(graph.node)))
 
 
-def _check_range(onnx: Any, model: Any, made: Any, request: Mapping[str, Any]) -> None:
-    """Raises BadRequest where the outputs are others with numbers as FP16 holds them.  model: is changed.
+def _out_of_range(onnx: Any, model: Any, made: Any, request: Mapping[str, Any]) -> str:
+    """How the outputs are others with numbers as FP16 holds them; "" where they are not.  model: is changed.
 
     Graphs before opset 9 do not have the operators for it, and those whose inputs are called otherwise are not asked.
     """
     if max((each.version for each in model.opset_import if not each.domain), default=0) < OPSET_MIN:
-        return
+        return ""
     cases = _samples(request)
     plain = _session(model)
     names = [each.name for each in plain.get_inputs()]
     if not cases or set(names) != set(cases[0].feeds):
-        return
-    _hold_in_fp16(onnx, model, _in_fp16(onnx, made))
+        return ""
+    _hold_in_fp16(onnx, model, made)
     half = _session(model)
     outputs = [each.name for each in plain.get_outputs()]
     answers = [(case.name, *(each.run(outputs, case.feeds) for each in (plain, half))) for case in cases]
@@ -103,10 +105,11 @@ def _check_range(onnx: Any, model: Any, made: Any, request: Mapping[str, Any]) -
             seen = Difference()
             seen.add(output, name, first, np.asarray(second[place]), own)
             if seen.wrong:
-                raise BadRequest(
+                return (
                     f"numbers inside of it are beyond FP16, which holds {LARGEST:g} at most: {seen.wrong}. A CPU does "
                     "not show that, as it computes in FP32; a GPU does"
                 )
+    return ""
 
 
 def _session(model: Any) -> Any:
@@ -134,16 +137,17 @@ def _in_fp16(onnx: Any, made: Any) -> set[str]:
     return found
 
 
-def _hold_in_fp16(onnx: Any, model: Any, names: set[str]) -> None:
-    """What is FP32 among these values becomes what FP16 makes of its size: infinite, or 0.  So do weights."""
-    graph = model.graph
+def _hold_in_fp16(onnx: Any, model: Any, made: Any) -> None:
+    """What is FP16 in the graph that was made becomes what FP16 makes of its size: infinite, or 0; weights as there."""
+    graph, names = model.graph, _in_fp16(onnx, made)
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {each.name: each.type.tensor_type.elem_type for each in (*inferred.value_info, *inferred.output)}
     numpy_helper = onnx.numpy_helper
+    weights = {each.name: each for each in made.graph.initializer if each.data_type == FLOAT16}
     for each in graph.initializer:
-        if each.data_type == FLOAT:
-            held = np.clip(numpy_helper.to_array(each), -LARGEST, LARGEST)  # as the transformation does
-            each.CopyFrom(numpy_helper.from_array(held.astype(np.float16).astype(np.float32), each.name))
+        if each.data_type == FLOAT and each.name in weights:
+            held = numpy_helper.to_array(weights[each.name]).astype(np.float32)
+            each.CopyFrom(numpy_helper.from_array(held, each.name))
     constants = {"largest": LARGEST, "least": LEAST, "most": TO_INFINITY, "zero": 0.0}
     graph.initializer.extend(
         numpy_helper.from_array(np.array(number, np.float32), OWN + name) for name, number in constants.items()

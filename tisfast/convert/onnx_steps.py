@@ -107,6 +107,6 @@ def copy(request: Mapping[str, Any], _: Path) -> None:
         shutil.copyfile(source.parent / each, place)
 
 
-def fp16(request: Mapping[str, Any], _: Path) -> None:
+def fp16(request: Mapping[str, Any], _: Path) -> dict[str, str]:
     """The graph with FP16 weights and arithmetic; inputs and outputs stay as they are."""
-    write_fp16(graph_of(request["source"]), Path(request["target"]), request)
+    return write_fp16(graph_of(request["source"]), Path(request["target"]), request)

@@ -124,6 +124,8 @@ def _below(found: Conversion) -> Iterator[str]:
             yield f"{each.name}: it differs most in {each.differs_most}: {_number(each.max_relative)} of the size there"
     loads = ((f"{each.name} at {level.concurrency}", asdict(level)) for each in found.tries for level in each.measured)
     doubts = [f"{names}: {reason}" for names, reason in unstable(loads)]
+    if any(each.status == "wrong" for each in found.tries):
+        yield "Where less is enough for you, --atol and --rtol allow larger differences, in all outputs and formats."
     told = "; ".join(
         f"{name} {text}" for name, text in within({key: each._asdict() for key, each in found.tolerances.items()})
     )

@@ -62,7 +62,7 @@ def to_openvino(request: Mapping[str, Any], _: Path) -> None:
     write(ov, ov.convert_model(request["source"]), request)
 
 
-def onnx(request: Mapping[str, Any], folder: Path) -> None:
+def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """A graph by tf2onnx; fp16: by ONNX Runtime's transformation of it."""
     half = request["precision"] == "fp16"
     target = str(folder / "whole.onnx") if half else request["target"]
@@ -71,4 +71,5 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
     if not Path(target).is_file():
         raise RuntimeError("tf2onnx has written no graph")
     if half:
-        write_fp16(Path(target), Path(request["target"]), request)
+        return write_fp16(Path(target), Path(request["target"]), request)
+    return {}

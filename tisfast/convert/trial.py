@@ -56,11 +56,13 @@ class ServedAs(NamedTuple):
     """A format's own signature.
 
     inputs, outputs: its names by the source's; none where they are the same.  The source's other outputs are not there.
+    wrong: why its answers are not the source's on other hardware, though they are here.
     """
 
     signature: Signature
     inputs: Mapping[str, str] = MappingProxyType({})
     outputs: Mapping[str, str] = MappingProxyType({})
+    wrong: str = ""
 
     def note(self, source: Signature) -> str:
         """What clients must know of it; "" where it is asked as the source is."""
