@@ -371,6 +371,15 @@ def test_a_rate_that_the_server_cannot_take_is_told(measure):
     assert any("had not left: the server takes less than this rate" in each for each in found.notes)
 
 
+@pytest.mark.parametrize(("seconds", "cut"), [(0.01, 1), (5.0, 0)])
+def test_what_nobody_waited_for_at_the_end_is_told_apart_from_failures(measure, seconds, cut):
+    slow = threading.Event()
+    with StubServer(lambda _: slow.wait(0.4) or "") as server:
+        found = measure(server.port, Job(ONE, Settings(window_ms=500, trials=1, drain_seconds=seconds), 1))
+    assert (found.errors.count, found.errors.unanswered) == (cut, cut)
+    assert not cut or found.errors.first[0] == "no answer within 0.01 s behind the end of the level"
+
+
 def test_a_seldom_rate_is_no_silence(measure, monkeypatch):
     """Nothing is due for longer than an answer is waited for."""
     monkeypatch.setattr("tisfast.bench.measure.SILENT_NS", 150_000_000)
