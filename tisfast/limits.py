@@ -798,7 +798,11 @@ CONVERT_SAMPLE_FILES_MAX: Final = 2000
 CONVERT_ROOM_BYTES_MIN: Final = 1 << 20
 """Of the temporary folder's disk: with less of it free, it is called full."""
 CONVERT_COLUMNS_MAX: Final = 64
-"""Of an output's last axis: up to it each position has a scale of its own."""
+"""Places of an output's last axis that have a scale each: each may have its own unit."""
+CONVERT_PLACES_MAX: Final = 1024
+"""The same of another axis, of outputs with three and more: there are many numbers for each place."""
+CONVERT_RANGE_CASES_MAX: Final = 200
+"""Samples of one row with which it is looked whether FP16 holds the numbers inside of a graph."""
 CONVERT_SCALE_ROWS_MIN: Final = 4
 """Different rows that tell a position's scale: one number near 0 tells nothing."""
 CONVERT_SCALE_ROWS_READ: Final = 1000

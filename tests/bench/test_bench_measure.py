@@ -360,14 +360,24 @@ def test_what_was_due_and_never_left_a_dead_server_is_no_matter_of_the_rate(meas
     assert note.startswith(f"{found.unsent} requests were due and had not left; the true latencies")
 
 
-def test_a_rate_that_the_server_cannot_take_is_told(measure, monkeypatch):
-    monkeypatch.setattr("tisfast.limits.BENCH_DRAIN_SECONDS_MAX", 0.2)
+def test_a_rate_that_the_server_cannot_take_is_told(measure):
     slow = threading.Event()
     with StubServer(lambda _: slow.wait(0.1) or "") as server:
-        job = Job(Level("request_rate", 200), Settings(window_ms=300, trials=1), 1, lambda: Rate(200))
+        job = Job(
+            Level("request_rate", 200), Settings(window_ms=300, trials=1, drain_seconds=0.2), 1, lambda: Rate(200)
+        )
         found = measure(server.port, job, connections_max=1)
     assert not found.stable
     assert any("had not left: the server takes less than this rate" in each for each in found.notes)
+
+
+@pytest.mark.parametrize(("seconds", "cut"), [(0.01, 1), (5.0, 0)])
+def test_what_nobody_waited_for_at_the_end_is_told_apart_from_failures(measure, seconds, cut):
+    slow = threading.Event()
+    with StubServer(lambda _: slow.wait(0.4) or "") as server:
+        found = measure(server.port, Job(ONE, Settings(window_ms=500, trials=1, drain_seconds=seconds), 1))
+    assert (found.errors.count, found.errors.unanswered) == (cut, cut)
+    assert not cut or found.errors.first[0] == "no answer within 0.01 s behind the end of the level"
 
 
 def test_a_seldom_rate_is_no_silence(measure, monkeypatch):

@@ -108,7 +108,7 @@ def test_the_document_and_the_page_tell_tolerances_and_which_load_they_show():
     assert read["tolerances"] == {"fp32": {"absolute": 1e-4, "relative": 1e-3, "scaled": True}}
     assert read["scales"] == {"y": [0.25], "units": [1000.0, 1e-8]} and read["best_load"] == 8
     text = page(read)
-    assert re.search("scale of units, by position</t.><td>1e.03, 1e-08<", text)
+    assert re.search("scale of units, by place</t.><td>1e.03, 1e-08<", text)
     assert re.search("onnx fp16</td><td class=.bad.>wrong</td>.*?<td>inf</td><td>0.9</td>", text)
     assert "p99 latency, with 8 at one time" in text and "scale of y" in text and "0.0001 * scale + 0.001 * |x|" in text
     limited = replace(ALL, wanted=Wanted(2.0))  # which no load of the best holds, so the most that it answers is shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tisfast.convert.results import Measured, Try, Wanted, choose, failure, shown
+from tisfast.convert.results import P99_REQUESTS, Measured, Try, Wanted, choose, failure, shown
 
 
 def made(name: str, *levels: tuple[int, float, float], status="ok") -> Try:
@@ -108,3 +108,33 @@ def test_with_both_limits_the_load_that_is_chosen_by_holds_the_latency():
     steady = made("steady", (1, 100.0, 3.0), (8, 600.0, 9.0))
     best, why = choose((uneven, steady), Wanted(20.0, 500.0))
     assert best is steady and "within 3 ms on the average" in why and why.endswith("with a p99 within 20 ms")
+
+
+def test_a_p99_of_few_requests_does_not_win_against_one_that_is_known():
+    """Four requests that came soon tell nothing of one in a hundred."""
+    known, few = made("known", (1, 100.0, 5.0)), made("few", (1, 200.0, 5.0))
+    few = replace(few, measured=(replace(few.measured[0], p99_known=False, requests=4),))
+    assert choose((known, few), Wanted())[0] is few
+    for wanted in (Wanted(20.0), Wanted(20.0, 50.0)):
+        assert choose((known, few), wanted)[0] is known
+    best, why = choose((few,), Wanted(20.0))
+    assert best is few and why.endswith(
+        f"that p99 is of 4 requests alone, and {P99_REQUESTS} tell one: give more --seconds"
+    )
+    best, why = choose((known, few), Wanted(20.0, 150.0))
+    assert best is few and f"{P99_REQUESTS} tell one" in why
+
+
+def test_of_those_that_are_alike_fp32_is_taken_before_fp16():
+    """Whatever their order in the table is."""
+    half, whole = replace(made("a", (1, 101.0, 1.0)), precision="fp16"), made("b", (1, 100.0, 1.0))
+    best, why = choose((half, whole), Wanted())
+    assert best is whole and "it changes less of the source" in why
+    assert choose((replace(half, measured=made("a", (1, 200.0, 0.5)).measured), whole), Wanted())[0].name == "a fp16"
+
+
+def test_a_format_that_lacks_an_output_is_taken_where_no_other_fits():
+    lacking = replace(made("forest", (1, 900.0, 1.0)), lacks=("predict",))
+    assert choose((lacking, SLOW), Wanted())[0] is SLOW
+    assert choose((lacking,), Wanted())[0] is lacking
+    assert choose((lacking, SLOW), Wanted(min_throughput=500.0))[0] is lacking

@@ -50,6 +50,14 @@ def large() -> torch.nn.Module:
     return Network(scale=1e6)
 
 
+def wide() -> torch.nn.Module:
+    """Its sums of 512 are some 2000; one row and several are added up in two orders."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(512, 1000, bias=False)
+    module.weight.data = torch.randn(1000, 512) * 100
+    return module
+
+
 def number() -> int:
     return 7
 

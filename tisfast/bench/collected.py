@@ -351,7 +351,7 @@ class Collected:
         if self.first_error is not None:
             first = self.first_error[0], max(self.first_error[1] - self.began_ns, 0) / 1e9
         measured = min(failed + self.unanswered, self.errors.total())
-        return Errors(self.errors.total(), measured, self.warm_up_errors, dict(self.errors), first)
+        return Errors(self.errors.total(), measured, self.warm_up_errors, dict(self.errors), first, self.unanswered)
 
 
 def _cost(whole: Part) -> ClientCost:

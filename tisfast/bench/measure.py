@@ -415,7 +415,7 @@ class LevelRun:
         else:
             loop.allow(0)
         loop.finish()
-        deadline = time.monotonic_ns() + int(limits.BENCH_DRAIN_SECONDS_MAX * SECOND_NS)
+        deadline = time.monotonic_ns() + int(self._settings.drain_seconds * SECOND_NS)
         try:
             while (now := time.monotonic_ns()) < deadline and loop.run(min(deadline, now + SLICE_NS)):
                 pass
@@ -435,7 +435,7 @@ class LevelRun:
             )
         unanswered = loop.in_flight
         if unanswered:
-            text = f"no answer within {limits.BENCH_DRAIN_SECONDS_MAX:g} s behind the end of the level"
+            text = f"no answer within {self._settings.drain_seconds:g} s behind the end of the level"
             seen.unanswered = unanswered
             seen.errors[("none", text)] += unanswered
             seen.first_error = seen.first_error or (text, time.monotonic_ns())

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from tisfast import limits
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.mixture import Mixture
 from tisfast.bench.tokens import Tokens
@@ -60,7 +61,7 @@ class Errors:
 
     count: in the whole level, but not in its warm-up; measured: in the windows that are the result, as `completed`;
     warm_up: in the warm-up alone; by_text: those of `count`, by (status, text); first: of those, the text, and seconds
-    after the start of the level.
+    after the start of the level; unanswered: of `count`, those that nobody waited for any more at the end.
     """
 
     count: int = 0
@@ -68,6 +69,7 @@ class Errors:
     warm_up: int = 0
     by_text: Mapping[tuple[str, str], int] = field(default_factory=dict)
     first: tuple[str, float] | None = None
+    unanswered: int = 0
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,8 @@ class Settings:
     """How it is measured, as the reports say it.
 
     stop: "windows", perf_analyzer's rule, or "confidence": the interval of the wanted latency is narrow enough.
-    alternated: with another server, so `trials` windows of both belong together in pairs.
+    alternated: with another server, so `trials` windows of both belong together in pairs.  drain_seconds: in which what
+    is under way at the end may still be answered.
     """
 
     asynchronous: bool = False
@@ -292,6 +295,7 @@ class Settings:
     binary_search: bool = False
     verbose: int = 0
     alternated: bool = False
+    drain_seconds: float = limits.BENCH_DRAIN_SECONDS_MAX
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.bench.client_side import machine
-from tisfast.convert.compare import output_tolerance, scales_of, tolerance_of
+from tisfast.convert.compare import allowed, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.held_signals import held_signals
+from tisfast.convert.onnx_fp16 import WRONG
 from tisfast.convert.options import Options, check_name, checked
 from tisfast.convert.output import REPORT, check_source, why, write_model_folder, write_reports
 from tisfast.convert.output import output as output_folder
@@ -24,6 +25,7 @@ from tisfast.convert.report import document
 from tisfast.convert.results import Conversion, Try, choose, failure
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
+from tisfast.convert.scales import scales_of
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
 from tisfast.convert.steps import StepFailed, run_step
@@ -149,7 +151,7 @@ class _Run:
             notes += (f"clients see a last dimension of size 1 more than the source has: of {', '.join(points)}",)
         given = [each for each in PRECISIONS if each in self._asked.precisions]
         tolerances = {each: tolerance_of(each, self._asked.atol, self._asked.rtol) for each in given}
-        scales = {name: each for name, each in self._scales.items() if any(each)}
+        scales = {name: scales.each for name, scales in self._scales.items() if any(scales.each)}
         return Conversion(
             source.text, source.kind, source.name, self._signature, told["rows"], told["drawn"], self._batch,
             self._constraint, tuple(self._tries), best, why, dict(machine()), None, notes,
@@ -165,9 +167,10 @@ class _Run:
         return self._asked.max_batch_size if self._signature.batches else 0
 
     def _request(self, **more: Any) -> dict[str, Any]:
-        source = self._source
+        source, asked = self._source, self._asked
         fixed = {"kind": source.kind, "source": str(source.path), "text": source.text, "pickle": self._pickle}
-        return {**fixed, "allow_pickled": self._asked.allow_pickled, **more}
+        judged = {"atol": asked.atol, "rtol": asked.rtol, "judged": asked.verify is not None}
+        return {**fixed, **judged, "allow_pickled": asked.allow_pickled, **more}
 
     def _reference(self) -> None:
         asked = self._asked
@@ -181,8 +184,6 @@ class _Run:
             names=names,
             sample_count=len(self._samples),
             max_batch_size=asked.max_batch_size,
-            atol=asked.atol,
-            rtol=asked.rtol,
         )
         step = REFERENCES[self._source.kind][0]
         try:
@@ -232,12 +233,12 @@ class _Run:
             cases=[each.name for each in self._feeds],
         )
         told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
-        served_as = ServedAs(self._signature)
-        if told:
+        served_as, named = ServedAs(self._signature, wrong=told.get(WRONG, "")), "signature" in told
+        if named:
             own = replace(Signature.read(told["signature"]), mixes=self._signature.mixes)
-            served_as = ServedAs(own, told["inputs"], told["outputs"])
+            served_as = served_as._replace(signature=own, inputs=told["inputs"], outputs=told["outputs"])
         config = served_as.signature.config(format_.backend, self._batch)
-        config |= {"parameters": told["parameters"]} if told else {}
+        config |= {"parameters": told["parameters"]} if named else {}
         (model / CONFIG).write_text(config_text(self._source.name, config))
         return served_as
 
@@ -246,19 +247,24 @@ class _Run:
         answer = self._answers[0].feeds
         wanted = Wanted(
             self._signature, self._feeds, self._answers,
-            {output: output_tolerance(route.precision, answer[output], scales, asked.atol, asked.rtol)
+            {output: allowed(route.precision, answer[output], scales, asked.atol, asked.rtol)
              for output, scales in self._scales.items()},
             served_as, asked.step_seconds, asked.verify,
         )  # fmt: skip
-        found = replace(found, note=served_as.note(self._signature))
+        found = replace(found, note=served_as.note(self._signature), lacks=served_as.lacking(self._signature))
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):
             found = replace(found, load_seconds=time.monotonic() - began)
-            difference = compared(client, name, wanted)
-            found = replace(found, max_absolute=difference.absolute, max_relative=difference.relative)
-            if difference.wrong:
-                return replace(found, status="wrong", reason=difference.wrong)
-            loads = Loads(asked.concurrency, asked.seconds)
+            difference, longest = compared(client, name, wanted)
+            found = replace(
+                found,
+                max_absolute=difference.absolute,
+                max_relative=difference.relative,
+                differs_most=difference.place,
+            )
+            if wrong := difference.wrong or served_as.wrong:
+                return replace(found, status="wrong", reason=wrong)
+            loads = Loads(asked.concurrency, asked.seconds, asked.max_latency_ms > 0, longest)
             found = replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
             failed = failure(found)
             return replace(found, status="failed", reason=failed) if failed else found

@@ -31,6 +31,15 @@ def with_unique_names(graph: Any) -> None:
     _make_unique(graph, set(), _all_names(graph))
 
 
+def subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Those of these nodes, and not those of the subgraphs again."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
+
+
 # ---- parts
 
 
@@ -40,7 +49,7 @@ def _make_unique(graph: Any, seen: set[str], taken: set[str]) -> None:
     changed = {each: _fresh(each, taken) for each in local if each in seen}
     _rename(graph, changed)
     seen.update(changed.get(each, each) for each in local)
-    for each in _subgraphs(graph.node):
+    for each in subgraphs(graph.node):
         _make_unique(each, seen, taken)
 
 
@@ -65,7 +74,7 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
     for node in graph.node:
         for role in (node.input, node.output):
             role[:] = [names.get(each, each) for each in role]
-        for each in _subgraphs([node]):
+        for each in subgraphs([node]):
             own = _defined(each)
             _rename(each, {old: new for old, new in names.items() if old not in own})
 
@@ -79,15 +88,6 @@ def _defined(graph: Any) -> list[str]:
 
 def _all_names(graph: Any) -> set[str]:
     found = {*_defined(graph), *(each for node in graph.node for each in node.input)}
-    for each in _subgraphs(graph.node):
+    for each in subgraphs(graph.node):
         found |= _all_names(each)
     return found
-
-
-def _subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Those of these nodes, and not those of the subgraphs again."""
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs

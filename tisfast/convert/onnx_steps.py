@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tisfast.convert.onnx_graphs import with_unique_names
+from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.onnx_weights import files_beside
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.samples import texts
@@ -25,8 +25,6 @@ DATATYPES: Final = {
 }  # fmt: skip
 """By ONNX Runtime's names."""
 GRAPH: Final = "model.onnx"
-ONE_FILE_BYTES_MAX: Final = (2 << 30) - 1
-"""Of a protobuf message: weights of larger models lie beside the graph."""
 
 
 def graph_of(source: str) -> Path:
@@ -109,19 +107,6 @@ def copy(request: Mapping[str, Any], _: Path) -> None:
         shutil.copyfile(source.parent / each, place)
 
 
-def fp16(request: Mapping[str, Any], _: Path) -> None:
+def fp16(request: Mapping[str, Any], _: Path) -> dict[str, str]:
     """The graph with FP16 weights and arithmetic; inputs and outputs stay as they are."""
-    write_fp16(graph_of(request["source"]), Path(request["target"]))
-
-
-def write_fp16(source: Path, target: Path) -> None:
-    """By ONNX Runtime's own transformation."""
-    onnx = importlib.import_module("onnx")
-    float16 = importlib.import_module("onnxruntime.transformers.float16")
-    model = onnx.load(str(source))
-    with_unique_names(model.graph)  # the transformation knows one initializer of a name
-    large = model.ByteSize() > ONE_FILE_BYTES_MAX
-    made = float16.convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=large)
-    # Its casts stand behind what they feed, which ONNX Runtime takes and ONNX does not allow.
-    importlib.import_module("onnxruntime.transformers.onnx_model").OnnxModel(made).topological_sort()
-    onnx.save(made, str(target), save_as_external_data=made.ByteSize() > ONE_FILE_BYTES_MAX, location="weights.bin")
+    return write_fp16(graph_of(request["source"]), Path(request["target"]), request)

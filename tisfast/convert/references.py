@@ -10,10 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast.convert.compare import HALF, rows_apart, scale_of
+from tisfast.convert.compare import HALF, Difference, allowed, rows_apart
 from tisfast.convert.sample_bounds import check_answers
 from tisfast.convert.samples import Case, cases_of, drawn, fitted, save_cases, stored
+from tisfast.convert.scales import scales_of
 from tisfast.convert.signature import Signature
+from tisfast.errors import BadRequest
 
 Array = NDArray[Any]
 SAMPLES: Final = "samples.npz"
@@ -55,17 +57,14 @@ def answer(
         nbytes += sum(np.asarray(found[name]).nbytes for name in names)
         check_answers(nbytes)
         answers.append(Case(case.name, {name: np.asarray(found[name]) for name in names}, case.alone))
+    if not request["judged"]:
+        _check_repeats(request, signature, cases[0], answers, run)
     mixes = _mixing(request, signature, cases, answers) if signature.batches else ""
     signature = replace(signature, mixes=bool(mixes))
     if signature.joined:
         answers = _of_rows(answers)
     notes = [f"{mixes}. So it is written without batching: the rows of several requests never meet"] if mixes else []
-    for name in names:
-        numbers = [each.feeds[name] for each in answers if each.feeds[name].dtype.kind == "f"]
-        if numbers and not scale_of(numbers):
-            notes.append(f"output '{name}' is 0 for all samples, which tell little of it: others may show more")
-        if any(each.dtype == HALF for each in numbers):
-            notes.append(f"output '{name}' is FP16 in the source itself, so FP16's tolerances hold for it throughout")
+    notes += _of_outputs(request, {name: [each.feeds[name] for each in answers] for name in names})
     save_cases(folder / FEEDS, cases)
     save_cases(folder / ANSWERS, answers)
     rows = sum(len(next(iter(each.values()))) for each in fitting) if signature.batches else len(fitting)
@@ -76,6 +75,50 @@ def answer(
         "drawn": bool(signature.inputs) and not request["samples"],
         "notes": notes,
     }
+
+
+def _of_outputs(request: Mapping[str, Any], answers: Mapping[str, Sequence[Array]]) -> list[str]:
+    """What is to be known of them.  Raises BadRequest where none has a number that could be compared."""
+    notes, empty = [], []
+    for name, arrays in answers.items():
+        numbers = [each for each in arrays if each.dtype.kind == "f" and each.size]
+        if not numbers:
+            continue
+        if not any(np.isfinite(each).any() for each in numbers):
+            empty.append(name)
+            notes.append(f"output '{name}' is NaN or infinite for all samples, so that nothing of it was compared")
+        elif not any((each != 0).any() for each in numbers):
+            notes.append(f"output '{name}' is 0 for all samples, which tell little of it: others may show more")
+        if any(each.dtype == HALF for each in numbers):
+            notes.append(f"output '{name}' is FP16 in the source itself, so FP16's tolerances hold for it throughout")
+    if empty and len(empty) == len(answers):
+        raise BadRequest(
+            f"{request['text']} itself answers NaN or infinity to all samples, so that nothing can be compared: look "
+            "at the samples for NaN, infinity and numbers that are too large, and give others"
+        )
+    return notes
+
+
+def _check_repeats(
+    request: Mapping[str, Any],
+    signature: Signature,
+    case: Case,
+    answers: Sequence[Case],
+    run: Callable[[dict[str, Array]], dict[str, Array]],
+) -> None:
+    """Raises BadRequest where the source answers the first sample otherwise when it is asked again."""
+    seen, again = Difference(), run(case.feeds)
+    for each in signature.outputs:
+        first = answers[0].feeds[each.name]
+        scales = scales_of([every.feeds[each.name] for every in answers], each.dims)
+        own = allowed("fp32", first, scales, request["atol"], request["rtol"])
+        seen.add(each.name, f"{case.name}, asked again", first, np.asarray(again[each.name]), own)
+    if seen.wrong:
+        raise BadRequest(
+            f"{request['text']} itself does not answer the same to the same sample: {seen.wrong}. It draws random "
+            "numbers or keeps something between requests, so no format can be held against it: fix that, or judge "
+            "with the function `verify` of convert()"
+        )
 
 
 def _mixing(request: Mapping[str, Any], signature: Signature, cases: Sequence[Case], answers: Sequence[Case]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from tisfast.convert.results import Conversion, Try, shown
+from tisfast.convert.results import P99_REQUESTS, Conversion, Try, shown
 
 SCHEMA: Final = "tisfast-convert/1"
 ADVICE: Final = re.compile(r"; |: look ")
@@ -75,12 +75,17 @@ def _row(each: Try, found: Conversion) -> tuple[str, ...]:
             f"{best.throughput:.4g}",
             percent(best.within),
             f"{best.p50_ms:.3g}",
-            f"{best.p99_ms:.3g}",
+            p99(best.p99_ms, known=best.p99_known),
             f"{best.concurrency}",
         )
     )
     differences = _number(each.max_absolute), _number(each.max_relative)
     return (each.name + mark, each.status, *differences, size(each.nbytes), *figures)
+
+
+def p99(milliseconds: float, *, known: bool) -> str:
+    """One of too few requests has a mark."""
+    return f"{milliseconds:.3g}" if known else f"~{milliseconds:.3g}"
 
 
 def _number(value: float | None) -> str:
@@ -115,11 +120,12 @@ def _below(found: Conversion) -> Iterator[str]:
             yield f"{each.name}: {each.status}: {each.reason}"
         elif each.note:
             yield f"{each.name}: {each.note}"
+        if each.status == "ok" and "[" in each.differs_most:
+            yield f"{each.name}: it differs most in {each.differs_most}: {_number(each.max_relative)} of the size there"
     loads = ((f"{each.name} at {level.concurrency}", asdict(level)) for each in found.tries for level in each.measured)
     doubts = [f"{names}: {reason}" for names, reason in unstable(loads)]
-    yield from doubts
-    if doubts:
-        yield "More --seconds make figures surer, and so does a machine that does nothing else."
+    if any(each.status == "wrong" for each in found.tries):
+        yield "Where less is enough for you, --atol and --rtol allow larger differences, in all outputs and formats."
     told = "; ".join(
         f"{name} {text}" for name, text in within({key: each._asdict() for key, each in found.tolerances.items()})
     )
@@ -127,6 +133,11 @@ def _below(found: Conversion) -> Iterator[str]:
     if told:
         yield f"They may differ by: {told}."
     yield from (f"Note: {each}." for each in found.notes)
+    if any(not best.p99_known for each in found.tries if (best := shown(each, found.wanted))):
+        yield f"~: of fewer than {P99_REQUESTS} requests, which are too few for a p99."
+    yield from doubts
+    if doubts:
+        yield "More --seconds make figures surer, and so does a machine that does nothing else."
     yield f"Best: {found.why}." if found.best else f"Nothing was chosen: {found.why}."
     if found.model is not None:
         yield f"Written: {found.model}; serve it with: tisfast serve --model-repository {found.model.parent}"

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, stacked_bars
-from tisfast.convert.report import percent, size, unstable, within
+from tisfast.convert.report import p99, percent, size, unstable, within
+from tisfast.convert.results import P99_REQUESTS
 
 KINDS: Final = {"ok": "good", "wrong": "bad", "failed": "bad", "skipped": "soft"}
 """Classes of the page's style."""
@@ -40,7 +41,7 @@ def _cards(document: Mapping[str, Any]) -> str:
         level = next(each for each in best["measured"] if each["concurrency"] == document["best_load"])
         load = f"with {level['concurrency']} at one time"
         cards.append((f"{level['throughput']:.4g}/s", f"requests, {load}", ""))
-        cards.append((f"{level['p99_ms']:.3g} ms", f"p99 latency, {load}", ""))
+        cards.append((f"{p99(level['p99_ms'], known=level['p99_known'])} ms", f"p99 latency, {load}", ""))
         cards.append((_number(best["max_absolute"]), "largest difference from the source", ""))
     cards.append((f"{right} of {len(tries)}", "formats are right", "good" if right else "bad"))
     cards.append((f"{wrong}", "answer otherwise than the source", "bad" if wrong else "good"))
@@ -87,8 +88,11 @@ def _table(document: Mapping[str, Any]) -> str:
         cells: list[str] = []
         for load in loads:
             level = levels.get(load)
-            figures = [f"{level[key]:.4g}" for key in ("throughput", "p50_ms", "p99_ms")] if level else [""] * 3
-            cells += [figures[0], percent(level["within"]) if level else "", *figures[1:]]
+            if level is None:
+                cells += [""] * 4
+                continue
+            cells += [f"{level['throughput']:.4g}", percent(level["within"]), f"{level['p50_ms']:.4g}"]
+            cells.append(p99(level["p99_ms"], known=level["p99_known"]))
         cells += [_number(each["max_absolute"]), _number(each["max_relative"]), size(each["nbytes"])]
         times = [f"{each[key]:.1f}" for key in ("convert_seconds", "load_seconds") if each[key]]
         cells.append(", ".join(times))
@@ -106,6 +110,13 @@ def _reasons(tries: Sequence[Mapping[str, Any]]) -> str:
     told = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
     said = [(name, text if status == "ok" else f"{status}: {text}") for name, status, text in told if text]
     loads = ((f"{each['name']} at {level['concurrency']}", level) for each in tries for level in each["measured"])
+    said += [
+        (each["name"], f"it differs most in {each['differs_most']}: {_number(each['max_relative'])} of the size there")
+        for each in tries
+        if each["status"] == "ok" and each["differs_most"]
+    ]
+    if any(not level["p99_known"] for each in tries for level in each["measured"]):
+        said.append(("~", f"of fewer than {P99_REQUESTS} requests, which are too few for a p99"))
     said += [("not stable", f"{names}: {reason}") for names, reason in unstable(loads)]
     rows = "".join(
         f'<tr><td style="white-space:nowrap">{escape(name)}</td><td>{escape(text)}</td></tr>' for name, text in said
@@ -125,7 +136,7 @@ def _about(document: Mapping[str, Any]) -> str:
     rows += [("note", each) for each in document["notes"]]
     rows += [(f"{name} may differ by", text) for name, text in within(document["tolerances"])]
     rows += [
-        (f"scale of {name}" + (", by position" if len(each) > 1 else ""), ", ".join(f"{scale:.3g}" for scale in each))
+        (f"scale of {name}" + (", by place" if len(each) > 1 else ""), ", ".join(f"{scale:.3g}" for scale in each))
         for name, each in document["scales"].items()
     ]
     wanted = document["wanted"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from tisfast.bench.figures import needed_for
 from tisfast.convert.compare import Tolerance
 from tisfast.convert.signature import Signature
 
@@ -16,6 +17,8 @@ NEAR: Final = 0.03
 """Figures that differ by less are alike, however well they are known."""
 UNKNOWN: Final = 0.5
 """How far a figure is taken to be off at most, however badly it is known: else all are like one with few answers."""
+P99_REQUESTS: Final = needed_for(0.99)
+"""That tell a p99."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Measured:
 
     reason: why it ended, one sentence; within: the 95 % interval of the average latency, as a share of it to both
     sides, and in a closed loop that of the throughput; infinite where there were too few answers to know.  error: of
-    the first request that failed.
+    the first request that failed.  p99_known: there were enough requests for one.
     """
 
     concurrency: int
@@ -38,6 +41,7 @@ class Measured:
     reason: str
     within: float = 0.0
     error: str = ""
+    p99_known: bool = True
 
     @property
     def failure(self) -> str:
@@ -54,8 +58,9 @@ class Try:
 
     status: ok; wrong: its answers are not the source's; failed: it could not be made, loaded or asked, or requests
     failed under load; skipped: this machine lacks what it needs.  reason: of all but ok; note: what clients must know.
-    max_absolute, max_relative: the largest differences from the source's answers, None where no numbers were compared.
-    nbytes: of its files.
+    max_absolute, max_relative: the largest differences from the source's answers, None where no numbers were compared;
+    differs_most: where the relative one is, see compare.Difference.  nbytes: of its files.  lacks: outputs of the
+    source that it does not answer.
     """
 
     format: str
@@ -70,6 +75,8 @@ class Try:
     convert_seconds: float = 0.0
     load_seconds: float = 0.0
     measured: tuple[Measured, ...] = ()
+    differs_most: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -92,7 +99,7 @@ class Conversion:
     best: None where none is right and fits; why: one sentence.  model: the best one's folder, where one was written.
     rows: of the samples that were compared; drawn: the samples are random numbers; max_batch_size: of what was asked, 0
     without batches.  tolerances: by precision; scales: of the outputs of numbers, one or one for each
-    position of the last axis, see compare.scales_of.
+    place of an axis, see scales.scales_of.
     """
 
     source: str
@@ -125,6 +132,20 @@ def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
     right = [each for each in tries if each.status == "ok" and each.measured and not failure(each)]
     if not right:
         return None, "no format could be made whose answers are the source's"
+    right.sort(key=lambda each: each.precision != "fp32")  # FP16 changes more of the source than any format in FP32
+    whole = [each for each in right if not each.lacks]
+    known = [each for each in whole if all(level.p99_known for level in _holding(each, wanted))]
+    best, why = None, ""
+    for some in (known if wanted.max_latency_ms else whole, whole, right):
+        best, why = _chosen(some, wanted) if some else (None, "")
+        if best is not None:
+            break
+    if best is not None and wanted.max_latency_ms and not (load := _load_of(best, wanted)).p99_known:
+        why += f"; that p99 is of {load.requests} requests alone, and {P99_REQUESTS} tell one: give more --seconds"
+    return best, why
+
+
+def _chosen(right: Sequence[Try], wanted: Wanted) -> tuple[Try | None, str]:
     fitting = [each for each in right if _rate(each, wanted) > 0]
     if not fitting:
         least = min(min(level.p99_ms for level in each.measured) for each in right)
@@ -202,6 +223,11 @@ def _counted(each: Try, wanted: Wanted) -> Measured:
     return max(_holding(each, wanted), key=lambda level: level.throughput)
 
 
+def _load_of(best: Try, wanted: Wanted) -> Measured:
+    """The load that it was chosen by."""
+    return _lightest(best, wanted) if wanted.min_throughput else _counted(best, wanted)
+
+
 def _rate(each: Try, wanted: Wanted) -> float:
     """Of the loads that hold the latency; 0 where none does."""
     return max((level.throughput for level in _holding(each, wanted)), default=0.0)
@@ -213,6 +239,8 @@ def _lightest(each: Try, wanted: Wanted) -> Measured:
 
 
 def _holding(each: Try, wanted: Wanted) -> list[Measured]:
-    """The loads that hold the latency."""
+    """The loads that hold the latency: of which that is known, where there are such."""
     limit = wanted.max_latency_ms or math.inf
-    return [level for level in each.measured if level.p99_ms <= limit]
+    found = [level for level in each.measured if level.p99_ms <= limit]
+    known = [level for level in found if level.p99_known]
+    return known if known and wanted.max_latency_ms else found

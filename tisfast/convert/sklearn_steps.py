@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tisfast.client.arrays import datatype_of
+from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.onnx_graphs import rename_outputs
-from tisfast.convert.onnx_steps import signature_of, write_fp16
+from tisfast.convert.onnx_steps import signature_of
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
@@ -98,8 +99,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
     _write_onnx(request, target)
-    if half:
-        write_fp16(target, Path(request["target"]))
+    wrong = write_fp16(target, Path(request["target"]), request) if half else {}
     try:
         session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
     except Exception as error:  # of several types, all of its own
@@ -118,7 +118,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     names = [each.name for each in own.outputs]
     lacks = len(names) < len(wanted.outputs)
     outputs = {name: name for name in names} if lacks else {}
-    return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}}
+    return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}, **wrong}
 
 
 def _write_onnx(request: Mapping[str, Any], target: Path) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tisfast.convert.onnx_steps import graph_of, write_fp16
+from tisfast.convert.onnx_fp16 import write_fp16
+from tisfast.convert.onnx_steps import graph_of
 from tisfast.convert.references import FEEDS
 from tisfast.convert.samples import Case, load_cases
 from tisfast.convert.signature import Signature

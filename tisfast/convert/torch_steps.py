@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tisfast.convert.onnx_steps import write_fp16
+from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import FEEDS, Array, answer, given_samples
 from tisfast.convert.samples import load_cases
@@ -71,7 +71,7 @@ def export(request: Mapping[str, Any], _: Path) -> None:
     torch.export.save(_exported(torch, module, example, request), request["target"])
 
 
-def onnx(request: Mapping[str, Any], folder: Path) -> None:
+def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """A graph of ONNX; fp16: by ONNX Runtime's transformation of it."""
     torch, program, given = _prepared(request)
     half = request["precision"] == "fp16"
@@ -82,7 +82,8 @@ def onnx(request: Mapping[str, Any], folder: Path) -> None:
         made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
         torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **_names(request))
     if half:
-        write_fp16(target, Path(request["target"]))
+        return write_fp16(target, Path(request["target"]), request)
+    return {}
 
 
 def to_openvino(request: Mapping[str, Any], folder: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tisfast import limits
 from tisfast.bench.asked import Asked
+from tisfast.bench.figures import needed_for, supported
 from tisfast.bench.results import Measurement, Settings
 from tisfast.bench.session import Session, look_up
 from tisfast.bench.statistics import mean_interval
@@ -23,7 +25,7 @@ from tisfast.bench.templates import Step
 from tisfast.client import Client
 from tisfast.client.address import parse_url
 from tisfast.client.arrays import tensor_of
-from tisfast.convert.compare import Difference, Tolerance
+from tisfast.convert.compare import Allowed, Difference
 from tisfast.convert.results import Measured
 from tisfast.convert.samples import Case, dtype_of
 from tisfast.convert.signature import Signature
@@ -43,8 +45,9 @@ LONGER: Final = 5
 """One with too few answers to know anything of its average is measured again, so many times as long."""
 PERCENT: Final = 3.0
 """Well enough: the 95 % interval of the average latency is this narrow to both sides."""
-
-
+P99: Final = 99.0
+ENOUGH: Final = 1.2
+"""So many times the requests that a p99 takes: the second try is somewhat slower or quicker than the first."""
 Verify = Callable[[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]], bool]
 """Of a format's answers to all samples and the source's, by the source's names: whether they are right."""
 
@@ -53,19 +56,25 @@ class ServedAs(NamedTuple):
     """A format's own signature.
 
     inputs, outputs: its names by the source's; none where they are the same.  The source's other outputs are not there.
+    wrong: why its answers are not the source's on other hardware, though they are here.
     """
 
     signature: Signature
     inputs: Mapping[str, str] = MappingProxyType({})
     outputs: Mapping[str, str] = MappingProxyType({})
+    wrong: str = ""
 
     def note(self, source: Signature) -> str:
         """What clients must know of it; "" where it is asked as the source is."""
         renamed = [f"{new} ({old})" for old, new in {**self.inputs, **self.outputs}.items() if new != old]
-        lacking = [each.name for each in source.outputs if self.outputs and each.name not in self.outputs]
+        lacking = self.lacking(source)
         told = [f"clients ask it for {', '.join(renamed)}"] if renamed else []
         told += [f"it does not answer {', '.join(lacking)}"] if lacking else []
         return "; ".join(told)
+
+    def lacking(self, source: Signature) -> tuple[str, ...]:
+        """Outputs of the source that it does not answer."""
+        return tuple(each.name for each in source.outputs if self.outputs and each.name not in self.outputs)
 
     def sent(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Arrays by its names, in its types and shapes, of those of the source."""
@@ -88,17 +97,23 @@ class Wanted:
     signature: Signature
     feeds: Sequence[Case]
     answers: Sequence[Case]
-    tolerances: Mapping[str, Tolerance]
+    tolerances: Mapping[str, Allowed]
     served_as: ServedAs
     seconds_max: float
     verify: Verify | None = None
 
 
 class Loads(NamedTuple):
-    """How it is measured.  concurrency: requests under way, one load after the other; seconds: the least of each."""
+    """How it is measured.
+
+    concurrency: requests under way, one load after the other; seconds: the least of each; p99: is wanted, so that a
+    load takes longer where its requests are too few for one.  longest: seconds that a request was seen to take.
+    """
 
     concurrency: Sequence[int]
     seconds: float
+    p99: bool = False
+    longest: float = 0.0
 
 
 @contextmanager
@@ -130,14 +145,17 @@ def _said(log: Path) -> str:
     return ""
 
 
-def compared(client: Client, name: str, wanted: Wanted) -> Difference:
-    """Ask for all samples.  Raises StepFailed where one is not answered, or they take too long."""
+def compared(client: Client, name: str, wanted: Wanted) -> tuple[Difference, float]:
+    """Ask for all samples: how they differ, and the seconds that the longest took.
+
+    Raises StepFailed where one is not answered, or they take too long.
+    """
     model = client.model(name)
     served_as, found = wanted.served_as, Difference()
     answers: list[dict[str, NDArray[Any]]] = []
-    until = time.monotonic() + wanted.seconds_max
+    until, longest = time.monotonic() + wanted.seconds_max, 0.0
     for case, answer in zip(wanted.feeds, wanted.answers, strict=True):
-        left = until - time.monotonic()
+        left = until - (began := time.monotonic())
         if left <= 0:
             raise StepFailed(
                 f"{len(answers)} of {len(wanted.feeds)} samples were answered in {wanted.seconds_max:g} s: give fewer, "
@@ -147,6 +165,7 @@ def compared(client: Client, name: str, wanted: Wanted) -> Difference:
             result = model.infer(served_as.sent(case.feeds), timeout=left)
         except TisError as error:
             raise StepFailed(f"{case.name} is not answered: {shortened(error.message)}") from None
+        longest = max(longest, time.monotonic() - began)
         answers.append({})
         for output, array in answer.feeds.items():
             name = served_as.outputs.get(output, "" if served_as.outputs else output)
@@ -159,7 +178,7 @@ def compared(client: Client, name: str, wanted: Wanted) -> Difference:
         except Exception as error:  # of the user's own code
             raise StepFailed(f"the function `verify` raised {type(error).__name__}: {shortened(str(error))}") from error
         found.wrong = "" if right else "the function `verify` says so"
-    return found
+    return found, longest
 
 
 def measured(
@@ -169,26 +188,43 @@ def measured(
     signature = wanted.signature
     single = [each for each in wanted.feeds if not signature.batches or _rows(each) == 1]
     steps = [Step(_tensors(wanted.served_as, case.feeds)) for case in single]
+
+    def level_of(concurrency: int, seconds: float) -> Measurement:
+        told(f"measured with {concurrency} at one time")
+        settings = Settings(
+            window_ms=max(int(seconds * 1000), 1),
+            stop="confidence",
+            stability_percent=PERCENT,
+            trials=max(int(loads.seconds * LONGER * TRIALS / seconds), 1) if seconds > loads.seconds else TRIALS,
+            concurrency_end=concurrency,
+            drain_seconds=_drain_seconds(concurrency, loads.longest, wanted.seconds_max),
+        )
+        asked = Asked(parse_url(url), name, "", "concurrency", (concurrency, concurrency, 1), settings)
+        (level,) = Session(asked, client, look_up(client, asked), steps).run().levels
+        return level
+
     found = []
     for concurrency in loads.concurrency:
-        for seconds in (loads.seconds, loads.seconds * LONGER):
-            told(f"measured with {concurrency} at one time")
-            settings = Settings(
-                window_ms=max(int(seconds * 1000), 1),
-                stop="confidence",
-                stability_percent=PERCENT,
-                trials=TRIALS,
-                concurrency_end=concurrency,
-            )
-            asked = Asked(parse_url(url), name, "", "concurrency", (concurrency, concurrency, 1), settings)
-            (level,) = Session(asked, client, look_up(client, asked), steps).run().levels
-            if seconds == loads.seconds and not level.response.count and not level.errors.count:
-                continue  # slower than the load
-            figures = _figures(concurrency, level)
-            if math.isfinite(figures.within) or figures.errors:
-                break
-        found.append(figures)
+        level = level_of(concurrency, loads.seconds)
+        again = _seconds_again(level, loads)
+        found.append(_figures(concurrency, level_of(concurrency, again) if again else level))
     return tuple(found)
+
+
+def _drain_seconds(concurrency: int, longest: float, seconds_max: float) -> float:
+    """In which what is under way at the end of a load is answered, were it one by one, in twice the time."""
+    return max(min(2 * longest * concurrency, seconds_max), limits.BENCH_DRAIN_SECONDS_MAX)
+
+
+def _seconds_again(level: Measurement, loads: Loads) -> float:
+    """Of a second try, where the first has too few answers to know anything; 0: it has enough, or requests failed."""
+    if _failed(level):
+        return 0.0
+    if loads.p99 and level.throughput and not supported(level.response, P99):
+        enough = ENOUGH * needed_for(P99 / 100) / level.throughput
+        return min(max(enough, loads.seconds * LONGER), loads.seconds * LONGER * TRIALS)
+    known = level.response.count and math.isfinite(_within(level))
+    return 0.0 if known else loads.seconds * LONGER
 
 
 def _tensors(served_as: ServedAs, feeds: Mapping[str, NDArray[Any]]) -> list[BufferTensor]:
@@ -206,6 +242,7 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
     if not latency.count:
         said = level.errors.first[0] if level.errors.first else level.reason
         raise StepFailed(f"nothing was answered with {concurrency} requests at one time: {shortened(said)}")
+    failed = _failed(level)
     return Measured(
         concurrency,
         level.throughput,
@@ -213,12 +250,22 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
         latency.quantile(0.5) / 1e6,
         latency.quantile(0.99) / 1e6,
         level.completed,
-        level.errors.count,
+        failed,
         level.stable,
         level.reason,
-        mean_interval([each.latency for each in level.windows]).half_width,
-        shortened(level.errors.first[0]) if level.errors.first else "",
+        _within(level),
+        shortened(level.errors.first[0]) if failed and level.errors.first else "",
+        supported(latency, P99),
     )
+
+
+def _failed(level: Measurement) -> int:
+    """Requests that failed, without those that nobody waited for any more: that is no fault of the model."""
+    return level.errors.count - level.errors.unanswered
+
+
+def _within(level: Measurement) -> float:
+    return mean_interval([each.latency for each in level.windows]).half_width
 
 
 def size_of(folder: Path) -> int:
