@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tisfast import limits
@@ -19,6 +18,7 @@ from tisfast.convert.held_signals import SIGNALS
 from tisfast.convert.options import Options
 from tisfast.convert.report import table
 from tisfast.errors import ConfigError
+from tisfast.standard_streams import say
 
 NOTHING_FITS: Final = 3
 """All formats were tried, and none is right and within the constraint."""
@@ -57,11 +57,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         done = error.found if isinstance(error, Interrupted) else None
         if done is not None:
-            print(table(done), end="", flush=True)
+            say(table(done), end="")
         model = "no model" if done is None or done.model is None else f"the model {done.model}"
-        print(f"tisfast: interrupted: {model} was written", file=sys.stderr)
+        say(f"tisfast: interrupted: {model} was written", error=True)
         return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
-    print(table(found), end="", flush=True)
+    say(table(found), end="")
     return 0 if found.best is not None else NOTHING_FITS
 
 
@@ -92,8 +92,7 @@ def _heard() -> Iterator[None]:
 
 
 def _tell(text: str) -> None:
-    with suppress(OSError):  # nobody reads it
-        print(f"... {text}", file=sys.stderr, flush=True)
+    say(f"... {text}", error=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -62,6 +62,12 @@ def checked(options: Mapping[str, Any]) -> Options:
             continue
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise BadRequest(f"{flag} is {value!r:.100}: give a list")
+        if name != "concurrency" and (wrong := [each for each in value if not isinstance(each, str)]):
+            raise BadRequest(f"{flag} has {wrong[0]!r:.100}: give names")
+    if not callable(asked.told):
+        raise BadRequest(f"told is {asked.told!r:.100}: give a function that takes a text, or leave it out")
+    if asked.verify is not None and not callable(asked.verify):
+        raise BadRequest(f"verify is {asked.verify!r:.100}: give a function of answers and expected answers")
     if asked.targets is not None and not asked.targets:
         raise BadRequest(f"--target names none: there are {', '.join(FORMATS)}; leave it out for all")
     if not asked.precisions:

@@ -101,7 +101,21 @@ def _array(name: str, array: Array) -> Array:
         raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
     if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _are_texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
+    if array.dtype.kind in "UO":
+        _check_texts(name, array)
     return array
+
+
+def _check_texts(name: str, array: Array) -> None:
+    """Raises BadRequest for one that no tensor can have."""
+    for each in array.ravel().tolist():
+        try:
+            if isinstance(each, str):
+                each.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(
+                f"the array '{name}' of the samples has the text {each!r:.60}, which UTF-8 does not have: give it as bytes"
+            ) from None
 
 
 def _are_texts(array: Array) -> bool:
