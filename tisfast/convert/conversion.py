@@ -164,7 +164,7 @@ class _Run:
 
     @property
     def _constraint(self) -> Constraint:
-        return Constraint(self._asked.max_latency_ms, self._asked.min_throughput)
+        return Constraint(self._asked.max_latency_ms or 0.0, self._asked.min_throughput or 0.0)
 
     @property
     def _batch(self) -> int:

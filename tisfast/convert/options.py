@@ -21,8 +21,8 @@ class Options:
     precisions: Sequence[str] = PRECISIONS
     atol: float | None = None
     rtol: float | None = None
-    max_latency_ms: float = 0.0
-    min_throughput: float = 0.0
+    max_latency_ms: float | None = None
+    min_throughput: float | None = None
     max_batch_size: int = 8
     concurrency: Sequence[int] = (1, 8)
     seconds: float = 1.0
@@ -36,8 +36,8 @@ class Options:
 NUMBERS: Final = (
     ("atol", "--atol", 0, limits.CONVERT_TOLERANCE_MAX),
     ("rtol", "--rtol", 0, limits.CONVERT_TOLERANCE_MAX),
-    ("max_latency_ms", "--max-latency", 0, limits.CONVERT_LATENCY_MS_MAX),
-    ("min_throughput", "--min-throughput", 0, limits.CONVERT_THROUGHPUT_MAX),
+    ("max_latency_ms", "--max-latency", limits.CONVERT_LATENCY_MS_MIN, limits.CONVERT_LATENCY_MS_MAX),
+    ("min_throughput", "--min-throughput", limits.CONVERT_THROUGHPUT_MIN, limits.CONVERT_THROUGHPUT_MAX),
     ("seconds", "--seconds", 0.1, limits.CONVERT_LOAD_SECONDS_MAX),
     ("step_seconds", "--step-seconds", 1, limits.CONVERT_STEP_SECONDS_MAX),
 )

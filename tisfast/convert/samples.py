@@ -61,6 +61,8 @@ def _read(given: Any) -> dict[str, Array]:
     if not isinstance(given, str | os.PathLike):
         raise BadRequest(f"samples are files or dictionaries of arrays, not {type(given).__name__}")
     path = Path(given)
+    if path.is_dir():
+        raise BadRequest(f"--samples {path} is a folder: name a file, and repeat the flag for more")
     if not path.is_file():
         raise BadRequest(f"--samples {path}: there is no such file")
     try:
@@ -114,7 +116,8 @@ def _check_texts(name: str, array: Array) -> None:
                 each.encode()
         except UnicodeEncodeError:
             raise BadRequest(
-                f"the array '{name}' of the samples has the text {each!r:.60}, which UTF-8 does not have: give it as bytes"
+                f"the array '{name}' of the samples has the text {each!r:.60}, which is none of UTF-8: give it as "
+                "bytes"
             ) from None
 
 
