@@ -120,8 +120,8 @@ def _parser() -> argparse.ArgumentParser:
         help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip
     add("--target", type=_names, metavar="A,B", help=f"formats: {', '.join(FORMATS)}; all by default")
     add("--precision", type=_names, default=PRECISIONS, metavar="A,B", help="fp32, fp16; both by default")
-    add("--atol", type=_number, metavar="X", help="a number x of an answer may differ by X + rtol * |x|; by default X is "
-        "a part of the output's own scale, as the precision asks: see `tisfast docs convert`")  # fmt: skip
+    add("--atol", type=_number, metavar="X", help="a number x of an answer may differ by X + rtol * |x|; by default X "
+        "is a part of the output's own scale, as the precision asks: see `tisfast docs convert`")  # fmt: skip
     add("--rtol", type=_number, metavar="X", help="see --atol; by default as the precision asks")
     add("--max-latency", type=_number, metavar="MS", help="only loads count whose p99 is within")
     add("--min-throughput", type=_number, metavar="N",

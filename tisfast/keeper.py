@@ -29,6 +29,7 @@ def keep(parent: int, seconds_max: float) -> None:
     first, and may take seconds_max, and so long again when they are killed.  The keeper's exit status is the child's,
     or its signal, or STOPPED.  parent: pid of the process that started this one; its thread waits.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as some service managers do, is told of no end
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     _prctl(SET_SUBREAPER, 1)
     _die_with(parent, signal.SIGTERM)

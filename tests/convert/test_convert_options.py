@@ -56,7 +56,7 @@ def test_the_command_names_the_flag_and_the_limit(tmp_path, capsys, flag, values
         ("precisions", [[None], [b"fp32"]], "--precision has"),
         ("max_latency_ms", [0, "1"], "--max-latency is"),
         ("told", [None, "print"], "told is .*: give a function"),
-        ("verify", [True], "verify is .*: give a function"),
+        ("verify", [True, False], "verify is .*: give a function"),
         ("output", [""], "-o is empty"),
         ("name", [7, b"net"], "--name"),
     ],

@@ -323,7 +323,7 @@ def test_one_that_is_killed_in_between_loses_nothing_and_the_next_one_tells(writ
     (labels,) = out.glob(".net.*/1/labels.txt")
     assert labels.read_text() == "cat" and found.model == out / NET
     hidden = labels.parents[1]
-    assert f"{hidden} is of a conversion that was killed, or still runs" in " ".join(found.notes)
+    assert f"{hidden} is of a conversion that was killed or still runs" in " ".join(found.notes)
 
 
 FULL = """

@@ -104,6 +104,17 @@ def test_of_what_a_step_prints_the_end_is_kept_and_nothing_lies_on_disk(tmp_path
     assert sum(each.stat().st_size for each in (tmp_path / "step").rglob("*")) < 1 << 16
 
 
+def test_a_step_ends_where_the_ends_of_children_are_ignored(tmp_path):
+    """As what a service manager has started may."""
+    program = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); from pathlib import Path; "
+        "from tisfast.convert.steps import run_step; "
+        f"print(run_step('{FAULTY}.echo', {{'a': 7}}, Path({str(tmp_path / 'step')!r}), 60))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout == "{'a': 7}\n", ran.stderr
+
+
 def test_a_process_that_cannot_be_started_is_a_sentence(tmp_path, monkeypatch):
     def refused(*_, **__):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -64,10 +64,14 @@ def checked(options: Mapping[str, Any]) -> Options:
             raise BadRequest(f"{flag} is {value!r:.100}: give a list")
         if name != "concurrency" and (wrong := [each for each in value if not isinstance(each, str)]):
             raise BadRequest(f"{flag} has {wrong[0]!r:.100}: give names")
-    if not callable(asked.told):
-        raise BadRequest(f"told is {asked.told!r:.100}: give a function that takes a text, or leave it out")
-    if asked.verify is not None and not callable(asked.verify):
-        raise BadRequest(f"verify is {asked.verify!r:.100}: give a function of answers and expected answers")
+    for name, function in (("told", asked.told), ("verify", bool if asked.verify is None else asked.verify)):
+        if not callable(function):
+            raise BadRequest(f"{name} is {function!r:.100}: give a function, or leave it out")
+    _check_counts(asked)
+    return asked
+
+
+def _check_counts(asked: Options) -> None:
     if asked.targets is not None and not asked.targets:
         raise BadRequest(f"--target names none: there are {', '.join(FORMATS)}; leave it out for all")
     if not asked.precisions:
@@ -79,7 +83,6 @@ def checked(options: Mapping[str, Any]) -> Options:
         )
     for each in asked.concurrency:
         _check_whole("--concurrency", each, limits.CONVERT_CONCURRENCY_MAX)
-    return asked
 
 
 def check_name(name: str, flag: str, place: str = "-o") -> None:

@@ -69,8 +69,8 @@ def left_behind(folder: Path, name: str) -> Iterator[str]:
     for each in sorted(folder.glob(f".{glob.escape(name)}.*")):
         if HIDDEN.fullmatch(each.name.removeprefix(f".{name}.")):
             yield (
-                f"{each} is of a conversion that was killed, or still runs: it may be what was in the place of '{name}' "
-                "until then; look for files of your own before you remove it"
+                f"{each} is of a conversion that was killed or still runs: it may be what was called '{name}'; look "
+                "for files of your own before you remove it"
             )
 
 

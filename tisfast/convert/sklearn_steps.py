@@ -139,12 +139,10 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
         if each.datatype not in of:
             raise BadRequest(f"skl2onnx is asked for tables of {', '.join(of)}, and '{each.name}' is {each.datatype}")
     options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
+    columns = [(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs]
     unknown = importlib.import_module("skl2onnx.common.exceptions")
     try:
-        made = skl2onnx.convert_sklearn(
-            estimator, initial_types=[(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs],
-            options=options, target_opset=OPSETS,
-        )  # fmt: skip
+        made = skl2onnx.convert_sklearn(estimator, initial_types=columns, options=options, target_opset=OPSETS)
     except (unknown.MissingConverter, unknown.MissingShapeCalculator) as error:  # and advice for its own developers
         first = str(error).strip().partition("\n")[0]
         raise BadRequest(f"skl2onnx does not know all parts of this {type(estimator).__name__}: {first}") from error

@@ -1,6 +1,7 @@
 """The process of one step: finds the function of that name, and writes what it gives.  Layer 5 (convert).
 
-Frameworks are imported here alone.  What goes wrong is told in the result; what they print goes to the parent, by a pipe.
+Frameworks are imported here alone.  What goes wrong is told in the result; what they print goes to
+the parent.
 """
 
 from __future__ import annotations
