@@ -52,6 +52,7 @@ from tisfast.config.vertex_flags import read_vertex
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
 from tisfast.processes import cgroups, machine
+from tisfast.standard_streams import say
 
 USAGE = """usage: tisfast COMMAND [options]
 
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except KeyboardInterrupt:  # while modules were imported: commands that have more to say of it do so themselves
-        print("tisfast: interrupted", file=sys.stderr)
+        say("tisfast: interrupted", error=True)
         return SIGNALLED + signal.SIGINT
     except BrokenPipeError:  # whoever reads it has read enough, as in `tisfast docs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end
@@ -475,5 +476,5 @@ def _unknown_command(command: str) -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"tisfast: {message.rstrip()}", file=sys.stderr)
+    say(f"tisfast: {message.rstrip()}", error=True)
     return 1

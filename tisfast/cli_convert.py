@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tisfast import limits
@@ -19,6 +18,7 @@ from tisfast.convert.held_signals import SIGNALS
 from tisfast.convert.options import Options
 from tisfast.convert.report import table
 from tisfast.errors import ConfigError
+from tisfast.standard_streams import say
 
 NOTHING_FITS: Final = 3
 """All formats were tried, and none is right and within the constraint."""
@@ -57,11 +57,13 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         done = error.found if isinstance(error, Interrupted) else None
         if done is not None:
-            print(table(done), end="", flush=True)
+            say(table(done), end="")
         model = "no model" if done is None or done.model is None else f"the model {done.model}"
-        print(f"tisfast: interrupted: {model} was written", file=sys.stderr)
+        say(f"tisfast: interrupted: {model} was written", error=True)
+        for each in SIGNALS:  # the process ends now; Python gives its own handlers up before that
+            signal.signal(each, signal.SIG_IGN)
         return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
-    print(table(found), end="", flush=True)
+    say(table(found), end="")
     return 0 if found.best is not None else NOTHING_FITS
 
 
@@ -69,8 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 def _heard() -> Iterator[None]:
     """SIGTERM and SIGHUP end it as Ctrl-C does.
 
-    What comes while that is obeyed is not heard: it would leave files and processes.  What the shell has had ignored
-    (nohup) stays so.
+    What comes while that is obeyed is not heard, also behind this, until the process has ended: it would leave files
+    and processes, or end it with another exit code; a terminal that goes sends SIGHUP twice.  What the shell has had
+    ignored (nohup) stays so.
     """
     last = -math.inf
 
@@ -87,13 +90,12 @@ def _heard() -> Iterator[None]:
     try:
         yield
     finally:
-        for each, handler in before.items():
+        for each, handler in before.items() if last == -math.inf else ():
             signal.signal(each, handler)
 
 
 def _tell(text: str) -> None:
-    with suppress(OSError):  # nobody reads it
-        print(f"... {text}", file=sys.stderr, flush=True)
+    say(f"... {text}", error=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,10 +120,11 @@ def _parser() -> argparse.ArgumentParser:
         help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip
     add("--target", type=_names, metavar="A,B", help=f"formats: {', '.join(FORMATS)}; all by default")
     add("--precision", type=_names, default=PRECISIONS, metavar="A,B", help="fp32, fp16; both by default")
-    add("--atol", type=_number, metavar="X", help="an answer may differ by X + rtol * |x|; else as the precision asks")
-    add("--rtol", type=_number, metavar="X", help="see --atol")
-    add("--max-latency", type=_number, default=0.0, metavar="MS", help="only loads count whose p99 is within")
-    add("--min-throughput", type=_number, default=0.0, metavar="N",
+    add("--atol", type=_number, metavar="X", help="a number x of an answer may differ by X + rtol * |x|; by default X "
+        "is a part of the output's own scale, as the precision asks: see `tisfast docs convert`")  # fmt: skip
+    add("--rtol", type=_number, metavar="X", help="see --atol; by default as the precision asks")
+    add("--max-latency", type=_number, metavar="MS", help="only loads count whose p99 is within")
+    add("--min-throughput", type=_number, metavar="N",
         help="take the one that answers soonest, of those with N requests a second")  # fmt: skip
     add("--max-batch-size", type=_whole, default=DEFAULT.max_batch_size, metavar="N", help="of one that batches (8)")
     add("--concurrency", type=_wholes, default=DEFAULT.concurrency, metavar="A,B", help="requests at one time (1,8)")

@@ -813,7 +813,11 @@ CONVERT_LOAD_SECONDS_MAX: Final = 3600.0
 """Seconds of one load on one format."""
 CONVERT_STEP_SECONDS_MAX: Final = 86_400.0
 """Seconds that a framework can be given for one step."""
+CONVERT_LATENCY_MS_MIN: Final = 0.001
+"""Of --max-latency: nothing answers sooner, and 0 would look like no limit."""
 CONVERT_LATENCY_MS_MAX: Final = 3_600_000.0
 """Of --max-latency: an hour."""
+CONVERT_THROUGHPUT_MIN: Final = 0.001
+"""Requests a second of --min-throughput: all formats hold less, and 0 would look like no limit."""
 CONVERT_THROUGHPUT_MAX: Final = 1e9
 """Requests a second of --min-throughput."""

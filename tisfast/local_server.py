@@ -105,6 +105,12 @@ class LocalServer:
                 ]
                 told = running.start(flags, self._environment, seconds_max)
                 running.join()
+            except OSError as error:
+                running.end(0.0)
+                raise Unavailable(
+                    f"the server could not be started ({error.strerror or error}): the system's limits of processes, "
+                    "memory or open files, or the room of the temporary folder, are reached"
+                ) from error
             except BaseException:
                 running.end(0.0)
                 raise

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from tests.system.helpers import ROOT
 from tisfast.analyze.ending import SIGNALS, Ending, Interrupted
 
 
@@ -77,13 +74,3 @@ def test_handlers_are_given_back_and_nohup_holds():
     finally:
         signal.signal(signal.SIGHUP, hup)
     assert [signal.getsignal(each) for each in SIGNALS] == before
-
-
-def test_where_nobody_reads_it_goes_on():
-    code = "from tisfast.analyze.ending import say; input(); say('a'); say('b'); say('c', error=True)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    process.stdout.close()
-    _, err = process.communicate(b"\n")
-    assert (process.returncode, err) == (0, b"c\n")

@@ -11,6 +11,10 @@ import threading
 from multiprocessing.shared_memory import SharedMemory
 
 
+def echo(request, folder):
+    return request
+
+
 def crash(request, folder):
     print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -44,17 +48,54 @@ def stop_the_program(request, folder):
     sys.exit(0)
 
 
-def litter(request, folder):
-    """Processes, files and shared memory, which nobody cleans up.  It gives their names."""
-    sleeping = "import os, signal; {}; print(flush=True); signal.pause()"
+SLEEPING = "import os, signal; {}; print(flush=True); signal.pause()"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+"""To what asks it to end."""
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+
+
+def _left():
+    """Pids of a child, one in a group and one in a session of its own, and one whose parent has ended."""
     pids = []
-    for first in ("0", "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setpgrp()"):
-        child = subprocess.Popen([sys.executable, "-c", sleeping.format(first)], stdout=subprocess.PIPE)
+    for first in ("0", f"{DEAF}; os.setpgrp()", f"{DEAF}; os.setsid()"):
+        child = subprocess.Popen([sys.executable, "-c", SLEEPING.format(first)], stdout=subprocess.PIPE)
         child.stdout.readline()
         pids.append(child.pid)
+    command = [sys.executable, "-c", PARENT, SLEEPING.format(DEAF)]
+    return [*pids, int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)]
+
+
+def litter(request, folder):
+    """Processes, files and shared memory, which nobody cleans up.  It gives their names."""
     _, path = tempfile.mkstemp()
-    found = {"pids": pids, "file": path, "shared": SharedMemory(create=True, size=64).name}
+    found = {"pids": _left(), "file": path, "shared": SharedMemory(create=True, size=64).name}
     if "folder" in request:
         return found
     (folder / "found").write_text(repr(found))
     threading.Event().wait()
+
+
+def leave_and_crash(request, folder):
+    (folder / "found").write_text(repr(_left()))
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave_and_hang(request, folder):
+    pids = _left()
+    (folder / "part").write_text(repr([*pids, os.getpid()]))
+    (folder / "part").rename(folder / "found")
+    threading.Event().wait()
+
+
+def talk(request, folder):
+    """Much more than is kept."""
+    line = b"x" * (1 << 16) + b"\n"
+    for _ in range(1 << 10):
+        os.write(1, line)
+    print("LICENSE EXPIRED", flush=True)
+    os._exit(7)

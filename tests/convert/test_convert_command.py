@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from tests.convert.made_models import converted, network, too_large_for_fp16  # 
 from tests.waiting import wait_until  # noqa: E402
 from tisfast import cli  # noqa: E402
 from tisfast.convert import Interrupted  # noqa: E402
+from tisfast.convert.held_signals import SIGNALS  # noqa: E402
+from tisfast.errors import Unavailable  # noqa: E402
 from tisfast.local_server import ROOT  # noqa: E402
 
 SHORT = ["--seconds", "0.1", "--concurrency", "1", "--target", "onnx"]
@@ -67,13 +71,13 @@ sys.exit(main(sys.argv[1:]))
 
 
 @contextmanager
-def running(tmp_path, *arguments):
+def running(tmp_path, *arguments, stdout=subprocess.PIPE):
     """A command with long loads, and its temporary folder, which is empty behind it."""
     command = ["convert", network(tmp_path), "-o", tmp_path / "a" / "out", "--seconds", "60", *arguments]
     with tempfile.TemporaryDirectory(prefix="tf") as scratch:  # sockets have short paths
         with subprocess.Popen(
             [sys.executable, "-c", INTERRUPTIBLE, *map(str, command)], cwd=ROOT,
-            env={**os.environ, "TMPDIR": scratch}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": scratch}, stdout=stdout, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             yield process
         wait_until(lambda: not os.listdir(scratch), lambda: str(os.listdir(scratch)))
@@ -122,6 +126,56 @@ def test_who_is_told_nothing_ends_as_ever(tmp_path):
     assert process.returncode == 0 and "Written" in said
 
 
+def test_the_exit_code_does_not_depend_on_who_reads(tmp_path):
+    """A pipe without a reader: the model is there."""
+    command = ["convert", network(tmp_path), "-o", tmp_path / "out", *SHORT, "--precision", "fp32"]
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, *map(str, command)], cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        process.stdout.close()
+        rest = process.stderr.read()
+    assert process.returncode == 0 and rest.splitlines()[-1].startswith("... writing"), rest
+    assert (tmp_path / "out" / "net" / "config.pbtxt").exists()
+
+
+def test_a_terminal_that_goes_ends_it_with_the_last_line(tmp_path):
+    """Its SIGHUP comes when nothing can be written there any more."""
+    ours, theirs = pty.openpty()
+    with running(tmp_path, "--precision", "fp32", stdout=theirs) as process:
+        os.close(theirs)
+        assert any("measured" in line for line in process.stderr)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        rest = process.stderr.readline()  # the last line: another signal comes while the process ends
+        process.send_signal(signal.SIGHUP)
+        rest += process.stderr.read()
+    assert process.returncode == 128 + signal.SIGHUP and rest == "tisfast: interrupted: no model was written\n", rest
+
+
+def test_where_a_server_cannot_be_started_the_reason_names_that(tmp_path, monkeypatch):
+    """And not the temporary folder."""
+    started = subprocess.Popen
+
+    def refused(command, **options):
+        if "serve" in command:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return started(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    (found,) = converted(network(tmp_path), targets=["onnx"], precisions=["fp32"]).tries
+    assert found.status == "failed" and "the server could not be started (Resource temporarily" in found.reason
+
+
+def test_what_the_system_refuses_elsewhere_is_told_with_what_was_done(tmp_path):
+    def told(text):
+        if text == "onnx fp32":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/proc")
+
+    with pytest.raises(Unavailable, match="^'onnx fp32' failed: Too many open files: /proc$"):
+        converted(network(tmp_path), targets=["onnx"], told=told)
+
+
 class Interrupting(io.StringIO):
     """A stderr that sends Ctrl-C when the reports are about to be written."""
 
@@ -131,6 +185,16 @@ class Interrupting(io.StringIO):
         return super().write(text)
 
 
+@pytest.fixture
+def handlers():
+    """A process that was interrupted keeps deaf ears until it ends; this one goes on."""
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 def test_ctrl_c_while_reports_are_written_says_that_the_model_is_there(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Interrupting())
     assert command(network(tmp_path), "-o", tmp_path / "out", *SHORT, "--precision", "fp32") == 130

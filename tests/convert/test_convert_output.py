@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from tests.convert.made_models import converted, network, too_large_for_fp16  # 
 from tisfast.convert import Interrupted  # noqa: E402
 from tisfast.convert.output import write_model_folder  # noqa: E402
 from tisfast.errors import BadRequest  # noqa: E402
+from tisfast.local_server import ROOT  # noqa: E402
 
 X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
 SHORT = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp32"], "concurrency": (1,)}
@@ -235,3 +238,111 @@ def test_where_nothing_is_right_what_was_written_stays(written):
     found = converted(source, **{**SHORT, "precisions": ["fp16"]}, output=out, name=NET)
     assert found.model is None and "is of an earlier conversion, and stays" in found.notes[0]
     assert (out / GRAPH).read_bytes() == before
+
+
+def save_labels(out):
+    (out / NET / "1" / "labels.txt").write_text("cat")
+
+
+def save_weights(out):
+    """As many bytes."""
+    (out / GRAPH).write_text("WEIGHTS")
+
+
+def replace_all(out):
+    shutil.rmtree(out / NET)
+    by_hand_in(out)
+
+
+def by_hand_in(out):
+    (out / NET).mkdir()
+    (out / CONFIG).write_text("mine")
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (save_labels, "1/labels.txt was added since tisfast convert wrote it"),
+        (save_weights, "1/model.onnx was changed since tisfast convert wrote it"),
+        (replace_all, "tisfast convert has not written it"),
+    ],
+)
+def test_what_a_person_saves_behind_the_last_look_is_put_back(tmp_path, monkeypatch, change, said, exchanges):
+    """The model that was there is looked at before it is moved, and again behind that."""
+    made, out = tmp_path / "made", tmp_path / "out"
+    (made / "1").mkdir(parents=True)
+    (made / "1" / "model.onnx").write_text("weights")
+    write_model_folder(made, out / NET)
+    if not exchanges:
+        monkeypatch.setattr("tisfast.repo.written_folder.exchanged", lambda *_: False)  # a file system that cannot
+    seen = []
+
+    def saved():
+        change(out)
+        seen.append(state(out / NET))
+
+    with pytest.raises(BadRequest, match=f"has 'net' already, and {said}"):
+        write_model_folder(made, out / NET, saved)
+    assert [state(out / NET)] == seen and os.listdir(out) == [NET]
+
+
+def test_a_folder_that_a_person_makes_behind_the_last_look_is_put_back(tmp_path):
+    made, out = tmp_path / "made", tmp_path / "out"
+    (made / "1").mkdir(parents=True)
+    out.mkdir()
+    with pytest.raises(BadRequest, match="has 'net' already, and tisfast convert has not written it"):
+        write_model_folder(made, out / NET, lambda: by_hand_in(out))
+    assert (out / CONFIG).read_text() == "mine" and os.listdir(out) == [NET]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tisfast.convert.output import MARK, write_model_folder
+
+def ended(event, arguments):
+    # The second look, at what has a hidden name.
+    if event == "open" and str(arguments[0]).endswith(MARK) and "/.net." in str(arguments[0]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def saved():
+    (out / "1" / "labels.txt").write_text("cat")
+    sys.addaudithook(ended)
+
+made, out = map(Path, sys.argv[1:])
+write_model_folder(made, out, saved)
+"""
+
+
+def test_one_that_is_killed_in_between_loses_nothing_and_the_next_one_tells(written):
+    source, out = written
+    command = [sys.executable, "-c", KILLED, str(out / NET), str(out / NET)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    found = converted(source, **SHORT, output=out)
+    (labels,) = out.glob(".net.*/1/labels.txt")
+    assert labels.read_text() == "cat" and found.model == out / NET
+    hidden = labels.parents[1]
+    assert f"{hidden} is of a conversion that was killed or still runs" in " ".join(found.notes)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tisfast.convert import output
+from tisfast.convert.output import why, write_model_folder
+made, out = map(Path, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that has no more room
+try:
+    write_model_folder(made, out)
+except OSError as error:
+    print(why(error))
+"""
+
+
+def test_a_full_disk_is_told_without_names_of_hidden_folders(tmp_path):
+    (tmp_path / "made" / "1").mkdir(parents=True)
+    (tmp_path / "made" / "1" / "model.onnx").write_bytes(b"w" * 2000)
+    command = [sys.executable, "-c", FULL, str(tmp_path / "made"), str(tmp_path / "out" / NET)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout == "File too large\n" and os.listdir(tmp_path / "out") == [], ran.stderr

@@ -38,6 +38,8 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         (tmp_path / "object.npz", "an array of Python's objects"),
         ({"x": np.array([{}], object)}, "'x' of the samples is of object"),
         ({"x": np.array(["2026"], "datetime64[D]")}, "'x' of the samples is of datetime64"),
+        ({"x": np.array(["a", "\udc80"], object)}, r"the array 'x' of the samples has the text '\\udc80', which is"),
+        (tmp_path, "is a folder: name a file, and repeat the flag for more"),
         (7, "not int"),
         ({}, "the samples have no arrays"),
         ([], "the samples have no arrays"),

@@ -64,7 +64,7 @@ def test_a_pipeline_and_a_regressor(tmp_path):
     joblib.dump(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, CLASSES), tmp_path / "pipe.joblib")
     tries = by_name(converted(tmp_path / "pipe.joblib", **SHORT, allow_pickled=True))
     assert [each.status for each in tries.values()] == ["ok", "ok", "failed"]
-    assert "Not supported model type: Pipeline" in tries["treelite fp32"].reason
+    assert tries["treelite fp32"].reason == "treelite takes forests of scikit-learn alone, and this is a Pipeline"
     joblib.dump(RandomForestRegressor(5, random_state=0).fit(X, X[:, 0] * 3), tmp_path / "values.joblib")
     found = converted(tmp_path / "values.joblib", **{**SHORT, "samples": None}, allow_pickled=True)
     assert [each.status for each in found.tries] == ["ok"] * 3 and found.drawn
@@ -109,6 +109,24 @@ def test_one_that_is_slower_than_a_load_is_measured_and_chosen(tmp_path, monkeyp
     (only,) = converted(tmp_path / "slow.joblib", **options, allow_pickled=True).tries
     assert (only.status, only.reason) == ("ok", "")
     assert [level.requests > 0 for level in only.measured] == [True]
+
+
+def test_an_estimator_of_another_library_is_named(tmp_path):
+    """And not the advice that converters have for their own developers."""
+    lightgbm = pytest.importorskip("lightgbm")
+    made = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1).fit(X, X[:, 0])
+    joblib.dump(made, tmp_path / "light.joblib")
+    tries = by_name(converted(tmp_path / "light.joblib", **SHORT, allow_pickled=True))
+    assert tries["treelite fp32"].reason.endswith("forests of scikit-learn alone, and this is a LGBMRegressor")
+    reason = tries["onnx fp32"].reason
+    assert reason.startswith("skl2onnx does not know all parts of this LGBMRegressor: ") and len(reason) < 200, reason
+
+
+@pytest.mark.parametrize("content", [b"", b"text", bytes(range(200, 250))])
+def test_what_joblib_does_not_read_is_a_sentence(tmp_path, content):
+    (tmp_path / "a.joblib").write_bytes(content)
+    with pytest.raises(BadRequest, match=r"a.joblib cannot be read by joblib \(\w+: .*\): it is damaged, no file"):
+        converted(tmp_path / "a.joblib", **SHORT, allow_pickled=True)
 
 
 def test_columns_of_several_kinds_have_an_input_each(tmp_path):

@@ -40,6 +40,8 @@ def test_a_factory_is_named_by_its_module_or_file(tmp_path):
         (f"{tmp_path}/nix.py:make", "there is no file"),
         ("nix.onnx", "there is no such file"),
         ("a:b-c", "there is no such file"),
+        (f"{tmp_path}/mine.py:", "mine.py:: '' is no name in .*mine.py: write FILE.py:FACTORY"),
+        (f"{tmp_path}/mine.py:CNN.x", "'CNN.x' is no name in .*mine.py: write FILE.py:FACTORY"),
         (7, "not int"),
     ]:
         with pytest.raises(BadRequest, match=said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from tests.waiting import has_ended, wait_until
 from tisfast.convert.steps import StepFailed, run_step, shortened
+from tisfast.errors import Unavailable
 from tisfast.local_server import ROOT
 
 FAULTY = "tests.convert.faulty_steps"
@@ -70,11 +72,56 @@ def test_of_an_ended_step_nothing_stays(tmp_path, hangs):
         left = ast.literal_eval((folder / "found").read_text())
     else:
         left = run_step(f"{FAULTY}.litter", {"folder": str(folder)}, folder, 60)
-    assert len(left["pids"]) == 2
-    for pid in left["pids"]:
-        wait_until(lambda pid=pid: not psutil.pid_exists(pid) or has_ended(psutil.Process(pid)))
+    assert len(left["pids"]) == 4 and not any(map(psutil.pid_exists, left["pids"]))
     assert left["file"].startswith(str(folder)) and not os.path.exists(left["file"])
     assert not os.path.exists(f"/dev/shm/{left['shared']}")
+
+
+def test_of_a_step_that_crashed_nothing_stays(tmp_path):
+    with pytest.raises(StepFailed, match=r"the framework crashed \(SIGSEGV\)"):
+        run_step(f"{FAULTY}.leave_and_crash", {}, tmp_path / "step", 60)
+    left = ast.literal_eval((tmp_path / "step" / "found").read_text())
+    assert len(left) == 4 and not any(map(psutil.pid_exists, left))
+
+
+def test_where_its_parent_is_killed_nothing_stays(tmp_path):
+    program = f"from tisfast.convert.steps import run_step; run_step('{FAULTY}.leave_and_hang', {{}}, P, 60)"
+    program = f"from pathlib import Path; P = Path({str(tmp_path / 'step')!r}); {program}"
+    found = tmp_path / "step" / "found"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as parent:
+        wait_until(found.exists)
+        left = [psutil.Process(pid) for pid in ast.literal_eval(found.read_text())]
+        os.kill(parent.pid, signal.SIGKILL)
+    assert len(left) == 5
+    for each in left:
+        wait_until(lambda each=each: has_ended(each))
+
+
+def test_of_what_a_step_prints_the_end_is_kept_and_nothing_lies_on_disk(tmp_path):
+    """64 MiB."""
+    with pytest.raises(StepFailed, match=r"^x+ LICENSE EXPIRED$"):
+        run_step(f"{FAULTY}.talk", {}, tmp_path / "step", 60)
+    assert sum(each.stat().st_size for each in (tmp_path / "step").rglob("*")) < 1 << 16
+
+
+def test_a_step_ends_where_the_ends_of_children_are_ignored(tmp_path):
+    """As what a service manager has started may."""
+    program = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); from pathlib import Path; "
+        "from tisfast.convert.steps import run_step; "
+        f"print(run_step('{FAULTY}.echo', {{'a': 7}}, Path({str(tmp_path / 'step')!r}), 60))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout == "{'a': 7}\n", ran.stderr
+
+
+def test_a_process_that_cannot_be_started_is_a_sentence(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("tisfast.convert.steps.subprocess.Popen", refused)
+    with pytest.raises(Unavailable, match=r"no process could be started .* \(Resource temporarily un.*ulimit -u"):
+        run_step(f"{FAULTY}.fail", {}, tmp_path / "step", 60)
 
 
 def test_a_step_dies_with_its_parent(tmp_path):

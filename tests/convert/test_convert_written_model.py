@@ -87,6 +87,34 @@ def test_weights_outside_of_the_folder_are_refused(tmp_path):
         write_model(tmp_path / "repository", tmp_path / "source" / "net.onnx")
 
 
+@pytest.mark.parametrize("value", ["/etc/hostname", "../secret", "a sentence " * 40, "secret"])
+def test_metadata_is_no_name_of_weights(tmp_path, value):
+    """Although its key is the one that tensors have for their files."""
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "source").mkdir()
+    for each in (tmp_path / "secret", tmp_path / "source" / "secret"):
+        each.touch()
+    graph = onnx.load(network(tmp_path))
+    for place in (graph, graph.graph, graph.graph.node[0], graph.graph.initializer[0]):
+        entry = place.metadata_props.add()
+        entry.key, entry.value = "location", value
+    (tmp_path / "source" / "net.onnx").write_bytes(graph.SerializeToString())
+    folder = write_model(tmp_path / "repository", tmp_path / "source" / "net.onnx")
+    assert written(folder) == ["1/model.onnx", "config.pbtxt"]
+
+
+def test_weights_with_a_long_name_go_along(tmp_path):
+    """Its length, and that of the entry, have two bytes."""
+    onnx = pytest.importorskip("onnx")
+    for name in ("w" * 117, "w" * 128, "w\u00e9" * 80):
+        source = tmp_path / name[:20] / str(len(name))
+        source.mkdir(parents=True)
+        graph = onnx.load(network(tmp_path))
+        onnx.save(graph, source / "net.onnx", save_as_external_data=True, location=name, size_threshold=0)
+        folder = write_model(tmp_path / "repository", source / "net.onnx")
+        assert written(folder) == sorted(["1/model.onnx", f"1/{name}", "config.pbtxt"])
+
+
 def test_what_cannot_be_is_a_sentence(tmp_path):
     source = network(tmp_path)
     (tmp_path / "net.csv").touch()

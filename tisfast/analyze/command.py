@@ -15,7 +15,7 @@ from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, pla
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.confirm import confirm
-from tisfast.analyze.ending import Ending, Interrupted, say
+from tisfast.analyze.ending import Ending, Interrupted
 from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
@@ -33,6 +33,7 @@ from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
 from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
 from tisfast.repo.written_folder import config_text
+from tisfast.standard_streams import say
 
 FINE: Final = 0
 NONE_KEEPS: Final = 1

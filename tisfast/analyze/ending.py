@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from tisfast.bench.measure import Stop
+from tisfast.standard_streams import say
 
 T = TypeVar("T")
 
@@ -22,17 +21,6 @@ ABANDON_SECONDS: Final = 10.0
 
 class Interrupted(Exception):
     """Somebody wants the end: what was measured is the result."""
-
-
-def say(text: str, *, error: bool = False) -> None:
-    """Print a line.  Where nobody reads any more, a terminal that has gone or a pipe, the rest goes nowhere."""
-    stream = sys.stderr if error else sys.stdout
-    try:
-        print(text, file=stream, flush=True)
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 class Ending:

@@ -18,7 +18,7 @@ from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, miss
 from tisfast.convert.held_signals import held_signals
 from tisfast.convert.onnx_fp16 import WRONG
 from tisfast.convert.options import Options, check_name, checked
-from tisfast.convert.output import REPORT, check_source, why, write_model_folder, write_reports
+from tisfast.convert.output import REPORT, check_source, left_behind, why, write_model_folder, write_reports
 from tisfast.convert.output import output as output_folder
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import document
@@ -28,7 +28,7 @@ from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.scales import scales_of
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
-from tisfast.convert.steps import StepFailed, run_step
+from tisfast.convert.steps import StepFailed, run_step, written_to_scratch
 from tisfast.convert.trial import Loads, ServedAs, Wanted, compared, measured, served, size_of
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.private_directory import PrivateDirectory
@@ -89,16 +89,15 @@ def convert(
     try:
         with ExitStack() as held:
             folder = None if output is None else held.enter_context(output_folder(Path(output), found.name))
-            scratch = PrivateDirectory()
+            with written_to_scratch():
+                scratch = PrivateDirectory()
             held.callback(scratch.remove)
+            run = _Run(found, asked, scratch.path, arrays)
             try:
-                run = _Run(found, asked, scratch.path, arrays)
                 return run.all(routes, folder)
             except OSError as error:
-                raise Unavailable(
-                    f"the temporary folder {scratch.path.parent} could not be written to ({error.strerror or error}): "
-                    "the formats need room there; set TMPDIR to a folder that has it"
-                ) from None
+                file = f": {error.filename}" if error.filename else ""
+                raise Unavailable(f"'{run.doing}' failed: {error.strerror or error}{file}") from error
     except KeyboardInterrupt as error:  # also while the temporary folder is removed
         raise Interrupted(None if run is None else run.until_now(len(routes)), *error.args) from None
 
@@ -110,9 +109,11 @@ def _pickled(module: Any, path: Path) -> str:
     except ModuleNotFoundError:
         raise Unavailable("a module is handed over by cloudpickle, which is missing: pip install cloudpickle") from None
     try:
-        path.write_bytes(cloudpickle.dumps(module))
+        content = cloudpickle.dumps(module)
     except Exception as error:  # each object that refuses has its own way
         raise BadRequest(f"the module cannot leave this process: {type(error).__name__}: {error}") from error
+    with written_to_scratch():
+        path.write_bytes(content)
     return str(path)
 
 
@@ -125,6 +126,7 @@ class _Run:
         self._tries: list[Try] = []
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
         self._written: Conversion | None = None
+        self.doing = ""
 
     def all(self, routes: Sequence[Route], folder: Path | None) -> Conversion:
         """Every route, one after the other: they would take each other's cores.  folder: gets the best, None: none."""
@@ -158,9 +160,13 @@ class _Run:
             tolerances, scales,
         )  # fmt: skip
 
+    def _tell(self, text: str) -> None:
+        self.doing = text
+        self._asked.told(text)
+
     @property
     def _constraint(self) -> Constraint:
-        return Constraint(self._asked.max_latency_ms, self._asked.min_throughput)
+        return Constraint(self._asked.max_latency_ms or 0.0, self._asked.min_throughput or 0.0)
 
     @property
     def _batch(self) -> int:
@@ -174,11 +180,12 @@ class _Run:
 
     def _reference(self) -> None:
         asked = self._asked
-        asked.told(f"asking {self._source.text} itself")
+        self._tell(f"asking {self._source.text} itself")
         names = list(self._samples[0]) if self._samples else []
         path = self._scratch / "samples.npz"
         if names:
-            save_cases(path, [Case("", dict(each)) for each in self._samples])
+            with written_to_scratch():
+                save_cases(path, [Case("", dict(each)) for each in self._samples])
         request = self._request(
             samples=str(path) if names else "",
             names=names,
@@ -202,7 +209,7 @@ class _Run:
     def _try(self, route: Route) -> Try:
         format_ = FORMATS[route.format]
         found = Try(route.format, route.precision, format_.backend, "ok")
-        self._asked.told(found.name)
+        self._tell(found.name)
         lacking = missing((*format_.needs, *route.needs))
         if lacking:
             return replace(found, status="skipped", reason=lacking)
@@ -223,7 +230,8 @@ class _Run:
 
     def _make(self, route: Route, folder: Path, model: Path) -> ServedAs:
         format_ = FORMATS[route.format]
-        (model / VERSION).mkdir(parents=True)
+        with written_to_scratch():
+            (model / VERSION).mkdir(parents=True)
         request = self._request(
             target=str(model / VERSION / (format_.file or self._source.file)),
             precision=route.precision,
@@ -239,7 +247,8 @@ class _Run:
             served_as = served_as._replace(signature=own, inputs=told["inputs"], outputs=told["outputs"])
         config = served_as.signature.config(format_.backend, self._batch)
         config |= {"parameters": told["parameters"]} if named else {}
-        (model / CONFIG).write_text(config_text(self._source.name, config))
+        with written_to_scratch():
+            (model / CONFIG).write_text(config_text(self._source.name, config))
         return served_as
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
@@ -272,6 +281,7 @@ class _Run:
     def _write(self, result: Conversion, folder: Path) -> Conversion:
         """The model and its report.  Raises BadRequest where the folder is not ours any more, Unavailable."""
         model = folder / result.name
+        result = replace(result, notes=(*result.notes, *left_behind(folder, result.name)))
         try:
             with ExitStack() as last:
                 if result.best is not None:
@@ -284,7 +294,7 @@ class _Run:
                         earlier = f"{model} is of an earlier conversion, and stays"
                         result = replace(result, notes=(*result.notes, earlier))
                 self._written = result
-                self._asked.told(f"writing {folder / REPORT}")
+                self._tell(f"writing {folder / REPORT}")
                 write_reports(document(result), folder)
         except OSError as error:
             raise Unavailable(f"-o {folder} could not be written ({why(error)}): it needs room for the model") from None

@@ -13,7 +13,10 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def held_signals() -> Iterator[None]:
-    """What comes meanwhile is obeyed at the end, once each.  Of the main thread: no other one is interrupted."""
+    """What comes meanwhile is obeyed at the end: each once, as far as none before it raises, as Ctrl-C does.
+
+    Of the main thread: no other one is interrupted.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -21,8 +21,8 @@ class Options:
     precisions: Sequence[str] = PRECISIONS
     atol: float | None = None
     rtol: float | None = None
-    max_latency_ms: float = 0.0
-    min_throughput: float = 0.0
+    max_latency_ms: float | None = None
+    min_throughput: float | None = None
     max_batch_size: int = 8
     concurrency: Sequence[int] = (1, 8)
     seconds: float = 1.0
@@ -36,8 +36,8 @@ class Options:
 NUMBERS: Final = (
     ("atol", "--atol", 0, limits.CONVERT_TOLERANCE_MAX),
     ("rtol", "--rtol", 0, limits.CONVERT_TOLERANCE_MAX),
-    ("max_latency_ms", "--max-latency", 0, limits.CONVERT_LATENCY_MS_MAX),
-    ("min_throughput", "--min-throughput", 0, limits.CONVERT_THROUGHPUT_MAX),
+    ("max_latency_ms", "--max-latency", limits.CONVERT_LATENCY_MS_MIN, limits.CONVERT_LATENCY_MS_MAX),
+    ("min_throughput", "--min-throughput", limits.CONVERT_THROUGHPUT_MIN, limits.CONVERT_THROUGHPUT_MAX),
     ("seconds", "--seconds", 0.1, limits.CONVERT_LOAD_SECONDS_MAX),
     ("step_seconds", "--step-seconds", 1, limits.CONVERT_STEP_SECONDS_MAX),
 )
@@ -62,6 +62,16 @@ def checked(options: Mapping[str, Any]) -> Options:
             continue
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise BadRequest(f"{flag} is {value!r:.100}: give a list")
+        if name != "concurrency" and (wrong := [each for each in value if not isinstance(each, str)]):
+            raise BadRequest(f"{flag} has {wrong[0]!r:.100}: give names")
+    for name, function in (("told", asked.told), ("verify", bool if asked.verify is None else asked.verify)):
+        if not callable(function):
+            raise BadRequest(f"{name} is {function!r:.100}: give a function, or leave it out")
+    _check_counts(asked)
+    return asked
+
+
+def _check_counts(asked: Options) -> None:
     if asked.targets is not None and not asked.targets:
         raise BadRequest(f"--target names none: there are {', '.join(FORMATS)}; leave it out for all")
     if not asked.precisions:
@@ -73,7 +83,6 @@ def checked(options: Mapping[str, Any]) -> Options:
         )
     for each in asked.concurrency:
         _check_whole("--concurrency", each, limits.CONVERT_CONCURRENCY_MAX)
-    return asked
 
 
 def check_name(name: str, flag: str, place: str = "-o") -> None:

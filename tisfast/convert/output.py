@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,10 +23,15 @@ from tisfast.repo.written_folder import written_folder
 
 REPORT: Final = "report.json"
 PAGE: Final = "report.html"
+ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+HIDDEN: Final = re.compile(r"[0-9a-f]{16}(\.old|\.new)?")
+"""What written_folder adds to a name."""
 MARK: Final = ".tisfast-convert.json"
 """In a model's folder: the fingerprints of its files when it was written."""
 FILES: Final = "files"
 COMPILED: Final = ".pyc"
+Known = tuple[tuple[int, ...], str]
+"""Of a file: what the system says of it, and its fingerprint."""
 MARK_BYTES_MAX: Final = 64 << 20
 """Of a mark or a report, when it is written as when it is read: some 500,000 files."""
 
@@ -57,6 +64,16 @@ def output(folder: Path, name: str) -> Iterator[Path]:
                 each.rmdir()
 
 
+def left_behind(folder: Path, name: str) -> Iterator[str]:
+    """Of hidden folders beside the model, one sentence each: they may hold what a person has changed."""
+    for each in sorted(folder.glob(f".{glob.escape(name)}.*")):
+        if HIDDEN.fullmatch(each.name.removeprefix(f".{name}.")):
+            yield (
+                f"{each} is of a conversion that was killed or still runs: it may be what was called '{name}'; look "
+                "for files of your own before you remove it"
+            )
+
+
 def check_source(folder: Path, name: str, source: Path) -> None:
     """Raises BadRequest where the source lies in what would be replaced."""
     model = Path(os.path.realpath(folder / name))
@@ -67,11 +84,18 @@ def check_source(folder: Path, name: str, source: Path) -> None:
         )
 
 
-def check_ours(folder: Path, name: str) -> None:
-    """Raises BadRequest where there is something of these names which a person has made, or changed since."""
+def check_ours(folder: Path, name: str, known: dict[str, Known] | None = None) -> None:
+    """Raises BadRequest where there is something of these names which a person has made, or changed since.
+
+    known: see _fingerprints.
+    """
     check_reports(folder)
-    model = folder / name
-    if os.path.lexists(model) and (found := _foreign(model)):
+    if os.path.lexists(folder / name):
+        _check_model(folder / name, folder, name, known)
+
+
+def _check_model(model: Path, folder: Path, name: str, known: dict[str, Known] | None) -> None:
+    if found := _foreign(model, {} if known is None else known):
         raise BadRequest(
             f"-o {folder} has '{name}' already, and {found}: nothing of it is replaced; move or remove it, or give "
             "another --name"
@@ -107,11 +131,14 @@ def _is_report(path: Path) -> bool:
 def write_model_folder(made: Path, target: Path, before_it_is_there: Callable[[], object] = lambda: None) -> None:
     """Put `made` in the place of `target`, marked.  Raises BadRequest where that is not ours, OSError.
 
-    before_it_is_there: is called when all is copied.
+    before_it_is_there: is called when all is copied.  People work in the folder meanwhile, so what was in the place is
+    looked at before it goes from there, and again before it is removed.
     """
-    with written_folder(target) as beside:
+    known: dict[str, Known] = {}
+    folder, name = target.parent, target.name
+    with written_folder(target, lambda before: _check_model(before, folder, name, known)) as beside:
         shutil.copytree(made, beside, dirs_exist_ok=True)
-        files = _fingerprints(beside)
+        files = _fingerprints(beside, {})
         mark = json.dumps({"schema": SCHEMA, FILES: files}, indent=1) + "\n"
         if len(mark) > MARK_BYTES_MAX:  # it could not be read again
             raise BadRequest(
@@ -119,7 +146,7 @@ def write_model_folder(made: Path, target: Path, before_it_is_there: Callable[[]
                 f"more than {MARK_BYTES_MAX}: make it of fewer files"
             )
         (beside / MARK).write_text(mark)
-        check_ours(target.parent, target.name)  # as late as can be: people work there while formats are tried
+        check_ours(folder, name, known)
         before_it_is_there()
 
 
@@ -127,7 +154,8 @@ def why(error: OSError) -> str:
     """What the system says.  shutil gathers the errors of all files of a folder in a list: the first one's."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _source, _target, said = error.args[0][0]
-        return str(said)
+        number = ERRNO.match(str(said))  # names of hidden folders follow it
+        return os.strerror(int(number[1])) if number else str(said)
     return error.strerror or str(error)
 
 
@@ -138,8 +166,8 @@ def write_reports(told: dict[str, Any], folder: Path) -> None:
     write_text(folder / PAGE, page(told))
 
 
-def _foreign(model: Path) -> str:
-    """Why it is not what a conversion has written; "" where it is."""
+def _foreign(model: Path, known: dict[str, Known]) -> str:
+    """Why it is not what a conversion has written; "" where it is.  known: see _fingerprints."""
     if model.is_symlink() or not model.is_dir():
         return "it is no folder that tisfast convert has written"
     try:
@@ -148,7 +176,7 @@ def _foreign(model: Path) -> str:
         written = mark[FILES] if mark["schema"] == SCHEMA else None
         if not isinstance(written, dict):
             return "tisfast convert has not written it"
-        found = _fingerprints(model)
+        found = _fingerprints(model, known)
     except (OSError, ValueError, KeyError, TypeError):
         return "tisfast convert has not written it"
     for file in sorted({*written, *found}, key=lambda each: (each not in written, each)):
@@ -158,8 +186,11 @@ def _foreign(model: Path) -> str:
     return ""
 
 
-def _fingerprints(model: Path) -> dict[str, str]:
-    """Of its files, empty folders and whatever else it has, by their paths; without what Python makes beside code."""
+def _fingerprints(model: Path, known: dict[str, Known]) -> dict[str, str]:
+    """Of its files, empty folders and whatever else it has, by their paths; without what Python makes beside code.
+
+    known: gets what a file was when it was read; one that is the same still is not read again.
+    """
     found = {}
     for path in sorted(model.rglob("*")):
         inside = path.relative_to(model)
@@ -172,7 +203,11 @@ def _fingerprints(model: Path) -> dict[str, str]:
             found[str(inside)] = "a pipe, a socket or a device"
         elif str(inside) != MARK and not (path.parent.name == BYTECODE and path.suffix == COMPILED):
             with path.open("rb") as file:
-                found[str(inside)] = _sha256(file)
+                stat = os.fstat(file.fileno())
+                state = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+                before, digest = known.get(str(inside), (None, ""))
+                known[str(inside)] = (state, digest if state == before else _sha256(file))
+                found[str(inside)] = known[str(inside)][1]
     return found
 
 

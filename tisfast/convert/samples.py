@@ -61,6 +61,8 @@ def _read(given: Any) -> dict[str, Array]:
     if not isinstance(given, str | os.PathLike):
         raise BadRequest(f"samples are files or dictionaries of arrays, not {type(given).__name__}")
     path = Path(given)
+    if path.is_dir():
+        raise BadRequest(f"--samples {path} is a folder: name a file, and repeat the flag for more")
     if not path.is_file():
         raise BadRequest(f"--samples {path}: there is no such file")
     try:
@@ -101,7 +103,22 @@ def _array(name: str, array: Array) -> Array:
         raise BadRequest(f"'{name}' of the samples is no array: write them with numpy.savez(x=...)")
     if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _are_texts(array)):
         raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
+    if array.dtype.kind in "UO":
+        _check_texts(name, array)
     return array
+
+
+def _check_texts(name: str, array: Array) -> None:
+    """Raises BadRequest for one that no tensor can have."""
+    for each in array.ravel().tolist():
+        try:
+            if isinstance(each, str):
+                each.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(
+                f"the array '{name}' of the samples has the text {each!r:.60}, which is none of UTF-8: give it as "
+                "bytes"
+            ) from None
 
 
 def _are_texts(array: Array) -> bool:

@@ -1,4 +1,4 @@
-"""Processes of a session of their own: their end, and that of all that they have started.  Layer 5 (convert)."""
+"""The end of a session: of all its processes.  Layer 5 (convert)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from tisfast import limits
-
-
-def has_ended(pid: int, seconds_max: float) -> bool:
-    """Wait for a child's end, so long at most; its exit status stays to be asked for."""
-    ended = os.pidfd_open(pid)
-    try:
-        return _wait([ended], time.monotonic() + seconds_max) == []
-    finally:
-        os.close(ended)
 
 
 def end_session(leader: int) -> None:

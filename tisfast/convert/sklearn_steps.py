@@ -47,7 +47,13 @@ def opened(request: Mapping[str, Any]) -> Any:
     if not _is_skops(source):
         if not request["allow_pickled"]:  # whatever its name ends in
             raise BadRequest(f"{source} can run code when it is read: if you trust it, add --allow-pickled-models")
-        return importlib.import_module("joblib").load(source)
+        try:
+            return importlib.import_module("joblib").load(source)
+        except Exception as error:  # a file can raise anything
+            raise BadRequest(
+                f"{source} cannot be read by joblib ({type(error).__name__}: {error}): it is damaged, no file of "
+                "joblib, or needs a module that is not here"
+            ) from error
     unknown = _unknown_types(source)
     if unknown and not request["allow_pickled"]:
         raise BadRequest(
@@ -133,10 +139,13 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
         if each.datatype not in of:
             raise BadRequest(f"skl2onnx is asked for tables of {', '.join(of)}, and '{each.name}' is {each.datatype}")
     options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
-    made = skl2onnx.convert_sklearn(
-        estimator, initial_types=[(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs],
-        options=options, target_opset=OPSETS,
-    )  # fmt: skip
+    columns = [(each.name, of[each.datatype]([None, each.dims[1]])) for each in signature.inputs]
+    unknown = importlib.import_module("skl2onnx.common.exceptions")
+    try:
+        made = skl2onnx.convert_sklearn(estimator, initial_types=columns, options=options, target_opset=OPSETS)
+    except (unknown.MissingConverter, unknown.MissingShapeCalculator) as error:  # and advice for its own developers
+        first = str(error).strip().partition("\n")[0]
+        raise BadRequest(f"skl2onnx does not know all parts of this {type(estimator).__name__}: {first}") from error
     # The outputs come in the order of the methods: scores that no method answers, or fewer.
     rename_outputs(made.graph, [each.name for each in signature.outputs])
     target.write_bytes(made.SerializeToString())
@@ -148,7 +157,15 @@ def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     estimator, signature = opened(request), Signature.read(request["signature"])
     if len(signature.inputs) > 1:
         raise BadRequest("treelite takes one table of numbers, and this estimator has an input for each column")
-    treelite.sklearn.import_model(estimator).serialize(request["target"])
+    try:
+        found = treelite.sklearn.import_model(estimator)
+    except treelite.TreeliteError as error:
+        if "Not supported model type" not in str(error):
+            raise
+        raise BadRequest(
+            f"treelite takes forests of scikit-learn alone, and this is a {type(estimator).__name__}"
+        ) from error
+    found.serialize(request["target"])
     (table,) = signature.inputs
     scores = {each.name: each for each in signature.outputs}.get("predict_proba")
     method = "predict" if scores is None else "predict_proba"

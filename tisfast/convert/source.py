@@ -83,6 +83,8 @@ def _file(text: str, file: ServedFile, allow_pickled: bool) -> Source:
 def _factory(text: str) -> Source:
     """MODULE:NAME or FILE.py:NAME."""
     place, colon, name = text.rpartition(":")
+    if colon and place.endswith(".py") and not name.isidentifier():
+        raise BadRequest(f"{text}: {name!r} is no name in {place}: write FILE.py:FACTORY, a function or a class there")
     if not colon or not name.isidentifier() or os.sep in name:
         raise BadRequest(f"{text}: there is no such file")
     if not place.endswith(".py"):

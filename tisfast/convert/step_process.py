@@ -1,6 +1,7 @@
 """The process of one step: finds the function of that name, and writes what it gives.  Layer 5 (convert).
 
-Frameworks are imported here alone.  What goes wrong is told in the result; the log has what they print.
+Frameworks are imported here alone.  What goes wrong is told in the result; what they print goes to
+the parent.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from typing import Any
 
 from tisfast.convert.steps import ERROR, FOUND, REFUSED, REQUEST, RESULT
 from tisfast.errors import BadRequest
-from tisfast.native.memory import die_with_parent
 
 
 def main(arguments: Sequence[str]) -> int:
-    """(step as PACKAGE.MODULE.FUNCTION, folder, pid of the parent): the exit status."""
-    step, folder, parent = arguments
-    die_with_parent(int(parent))
+    """(step as PACKAGE.MODULE.FUNCTION, folder): the exit status."""
+    step, folder = arguments
     path = Path(folder)
     request = json.loads((path / REQUEST).read_text())
     module, _, function = step.rpartition(".")

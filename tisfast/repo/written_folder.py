@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -48,39 +48,64 @@ def config_text(name: str, config: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def written_folder(folder: Path) -> Iterator[Path]:
+def written_folder(folder: Path, look_at: Callable[[Path], object] = lambda _: None) -> Iterator[Path]:
     """Gives an empty folder beside `folder`, which takes its place once it is filled.  Raises OSError.
 
-    A process that is killed leaves the old folder or the new one, where the file system can exchange two names.
+    look_at: is called with what was in the place, which has a hidden name by then, before that is removed; if it
+    raises, that is put back.  A process that is killed leaves the old folder or the new one, where the file system can
+    exchange two names, and removes nothing that was not looked at.
     """
     made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
+    remove: Path | None = made
     try:
         made.mkdir(parents=True)
         yield made
-        _put(made, folder, old)
+        before = _put(made, folder, old, look_at)
+        if before is not None:
+            remove = None  # until it has been looked at
+            try:
+                look_at(before)
+            except BaseException:
+                remove = _put_back(before, folder, made)
+                raise
+            remove = before
     except BaseException:
         if os.path.lexists(old) and not os.path.lexists(folder):
             old.rename(folder)
         raise
     finally:
-        _remove(made)
-        _remove(old)
+        if remove is not None:
+            _remove(remove)
 
 
-def _put(made: Path, folder: Path, old: Path) -> None:
-    """Have `made` in the place of `folder`, which goes to `made` or `old`."""
+def _put(made: Path, folder: Path, old: Path, look_at: Callable[[Path], object]) -> Path | None:
+    """Have `made` in the place of `folder`, which goes to `made` or `old`: gives that; None where there was nothing."""
     for left in range(limits.FOLDER_WRITERS_MAX, -1, -1):
         if exchanged(made, folder):
-            return
+            return made
         with suppress(FileNotFoundError):
             folder.rename(old)
         try:
             made.rename(folder)
-            return
+            return old if os.path.lexists(old) else None
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not left:
                 raise
-        _remove(old)  # another writer was faster: what it wrote goes
+        if os.path.lexists(old):  # another writer was faster: what it wrote goes
+            look_at(old)
+            _remove(old)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _put_back(before: Path, folder: Path, made: Path) -> Path:
+    """Have `before` in its place again.  Gives where the new folder is then."""
+    if exchanged(before, folder):
+        return before
+    moved = made.with_name(f"{made.name}.new")
+    with suppress(FileNotFoundError):
+        folder.rename(moved)
+    before.rename(folder)
+    return moved
 
 
 def exchanged(one: Path, other: Path) -> bool:
