@@ -83,7 +83,7 @@ def check_program(program: Any, signature: Signature, cases: Sequence[Case]) -> 
 
 def _known(size: Any) -> int | None:
     """A size of a program's tensor, None where it is open; a fixed one may still be a symbol."""
-    return size if isinstance(size, int) else size.node.maybe_as_int()  # type: ignore[no-any-return]
+    return size if isinstance(size, int) else size.node.maybe_as_int()
 
 
 def _fixed(role: str, name: str, at: int, size: int, cases: Sequence[Case]) -> str:
