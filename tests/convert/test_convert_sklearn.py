@@ -279,6 +279,15 @@ def test_texts_that_skl2onnx_does_not_know_are_served_as_they_are(tmp_path):
             converted(tmp_path / "hashed.joblib", **{**options, "samples": samples}, allow_pickled=True)
 
 
+def test_an_estimator_of_this_program_is_converted(tmp_path):
+    found = converted(LogisticRegression().fit(X, CLASSES), **SHORT, targets=["sklearn"], output=tmp_path / "out")
+    assert [(each.status, each.reason, each.max_absolute < 1e-6) for each in found.tries] == [("ok", "", True)]
+    assert found.name == "LogisticRegression" and found.source == "the estimator LogisticRegression"
+    assert [each.name for each in (found.model / "1").iterdir()] == ["model.joblib"]
+    with pytest.raises(BadRequest, match="--no-batch: the estimator KMeans takes a table, whose rows are a batch"):
+        converted(KMeans(2, n_init=1).fit(X), **SHORT, no_batch=True)
+
+
 def test_graphs_of_trees_that_take_no_fp64_say_so(tmp_path):
     joblib.dump(GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0]), tmp_path / "boosted.joblib")
     options = {**SHORT, "samples": {"X": X[:6].astype(np.float64)}, "targets": ["onnx"], "precisions": ["fp32", "fp16"]}

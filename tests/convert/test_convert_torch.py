@@ -188,6 +188,17 @@ def test_lengths_that_differ_between_samples_stay_open(tmp_path, module, sample,
         assert np.allclose(answer["output__0"], wanted.numpy(), atol=1e-4)
 
 
+def test_a_first_dimension_that_is_no_batch_stays_whole(tmp_path):
+    options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript", "onnx"]}
+    samples = [steps(7), {"x": steps(7)["x"][:2]}]
+    found = converted(f"{FACTORIES}:Instants", **options, samples=samples, no_batch=True, output=tmp_path / "out")
+    assert statuses(found) == {} and not found.signature.batches and found.max_batch_size == 0
+    assert found.signature.inputs == (Tensor("x", "FP32", (-1, 7, 5)),) and found.rows == 2
+    sent = {"x": np.concatenate([steps(7)["x"]] * 2)}
+    answer = asked_of(tmp_path / "out", "Instants", sent)
+    assert np.allclose(answer["output__0"], sent["x"].cumsum(0), atol=1e-4)
+
+
 def test_a_length_that_all_samples_have_is_fixed_and_told():
     options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript"]}
     found = converted(f"{FACTORIES}:Signals", **options, samples=steps(7))

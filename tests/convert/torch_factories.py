@@ -99,6 +99,13 @@ class Signals(torch.nn.Module):
         return self.steps(x)[0]
 
 
+class Instants(torch.nn.Module):
+    """Steps of time in front, and what each gives is of all before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(0)
+
+
 class Nothing(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
         return x, None

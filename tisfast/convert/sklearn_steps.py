@@ -75,6 +75,8 @@ def _unknown_types(source: Path) -> list[str]:
 
 def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What its methods answer."""
+    if request["no_batch"]:
+        raise BadRequest(f"--no-batch: {request['text']} takes a table, whose rows are a batch")
     samples = given_samples(request)
     estimator = opened(request)
     methods = [each for each in METHODS if callable(getattr(estimator, each, None))]

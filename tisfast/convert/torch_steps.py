@@ -55,7 +55,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     fixed = _fixed_rows(program, samples) if request["kind"] == "pt2" else ""
     _check_arguments(samples[0], names)
     _check_types(samples[0], run)
-    signature = signature_of(samples, run, names)
+    signature = signature_of(samples, run, names, no_batch=request["no_batch"])
     told = answer(request, folder, signature, samples, run)
     closed = closed_sizes(resized(samples[0], 1) if signature.batches else samples[0], signature, run)
     return {**told, "notes": [*told["notes"], *(each for each in (fixed, closed) if each)]}
