@@ -63,8 +63,9 @@ def convert(
     min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
     one that answers most.  max_batch_size; no_batch: the first dimension is none; concurrency: requests at one time,
     one load after the other; seconds: the least of each load; step_seconds: that a framework may take for one step;
-    name: of the model; allow_pickled: read files that can run code; verify: says of a format's answers to all requests, and of the source's, lists of arrays by
-    name, whether they are right, in place of the tolerances; told: is told what is done.
+    name: of the model; allow_pickled: read files that can run code; verify: says of a format's answers to all requests,
+    and of the source's, lists of arrays by name, whether they are right, in place of the tolerances; told: is told what
+    is done.
 
     Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written;
     Interrupted, a KeyboardInterrupt, with what was measured until then.
