@@ -199,6 +199,14 @@ def test_a_first_dimension_that_is_no_batch_stays_whole(tmp_path):
     assert np.allclose(answer["output__0"], sent["x"].cumsum(0), atol=1e-4)
 
 
+def test_time_in_front_is_no_batch_of_a_program():
+    options = {"seconds": 0.1, "concurrency": (1,), "targets": ["pt2"], "samples": steps(7)}
+    found = converted(f"{FACTORIES}:TimeInFront", **options)
+    ((status, reason),) = statuses(found).values()
+    assert status == "failed" and "does not keep the batch open" in reason and reason.endswith("say --no-batch")
+    assert statuses(converted(f"{FACTORIES}:TimeInFront", **options, no_batch=True)) == {}
+
+
 def test_a_length_that_all_samples_have_is_fixed_and_told():
     options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript"]}
     found = converted(f"{FACTORIES}:Signals", **options, samples=steps(7))

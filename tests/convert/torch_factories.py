@@ -99,6 +99,18 @@ class Signals(torch.nn.Module):
         return self.steps(x)[0]
 
 
+class TimeInFront(torch.nn.Module):
+    """An LSTM as PyTorch has it by default: the batch is the second dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.steps = torch.nn.LSTM(5, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x)[0]
+
+
 class Instants(torch.nn.Module):
     """Steps of time in front, and what each gives is of all before."""
 

@@ -96,12 +96,18 @@ def _fixed(role: str, name: str, at: int, size: int, cases: Sequence[Case]) -> s
 
 
 def violated(error: Exception) -> FixedSize | None:
-    """What torch.export says of a size that it does not keep open, as one sentence; None for anything else."""
+    """What torch.export says of a batch that it does not keep open, as one sentence; None for anything else.
+
+    It is the one size that is demanded; others are looked at when the program is made.
+    """
     lines = [each.strip(" -") for each in str(error).splitlines()]
     if not lines or not lines[0].startswith("Constraints violated"):
         return None
     why = next((each for each in lines[1:] if each), lines[0]).split(". ")[0].rstrip(".")
-    return FixedSize(f"torch.export does not keep all sizes open that differ between the samples, or the batch: {why}")
+    return FixedSize(
+        f"torch.export does not keep the batch open in this module ({why}): where the first dimension is none, but "
+        "steps of time or the like, say --no-batch"
+    )
 
 
 def closed_sizes(
