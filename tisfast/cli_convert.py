@@ -47,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
                 max_latency_ms=given.max_latency,
                 min_throughput=given.min_throughput,
                 max_batch_size=given.max_batch_size,
+                no_batch=given.no_batch,
                 concurrency=tuple(given.concurrency),
                 seconds=given.seconds,
                 step_seconds=given.step_seconds,
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--min-throughput", type=_number, metavar="N",
         help="take the one that answers soonest, of those with N requests a second")  # fmt: skip
     add("--max-batch-size", type=_whole, default=DEFAULT.max_batch_size, metavar="N", help="of one that batches (8)")
+    add("--no-batch", action="store_true", help="the first dimension is no batch, but time or a fixed size")
     add("--concurrency", type=_wholes, default=DEFAULT.concurrency, metavar="A,B", help="requests at one time (1,8)")
     add(
         "--seconds", type=_number, default=DEFAULT.seconds, metavar="S", help="that a load takes at least (1); from 0.1"

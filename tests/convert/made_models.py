@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.system import onnx_models as made
+from tisfast.client import Client
 from tisfast.convert import Conversion, Try, convert
+from tisfast.local_server import LocalServer
 
 SHORT: dict[str, Any] = {"seconds": 0.1, "concurrency": (1, 2), "max_batch_size": 4}
 LARGE = 1e6
@@ -67,3 +69,15 @@ def converted(source: Any, **options: Any) -> Conversion:
 
 def by_name(found: Conversion) -> dict[str, Try]:
     return {each.name: each for each in found.tries}
+
+
+def asked_of(repository: Path, name: str, sent: dict[str, Any]) -> Any:
+    """What a server of this repository answers."""
+    server = LocalServer([f"--model-repository={repository}", "--http-port=0", "--http-address=127.0.0.1",
+                          "--allow-grpc=false", "--allow-metrics=false", "--log-info=false"])  # fmt: skip
+    server.start()
+    try:
+        with Client(server.http_address) as client:
+            return client.model(name).infer(sent)
+    finally:
+        server.stop()

@@ -320,3 +320,11 @@ def test_a_full_output_folder_is_a_sentence(tmp_path, monkeypatch):
         f"-o {tmp_path / 'out'} could not be written ([Errno 28] No space left on device): it needs room for the model"
     )
     assert found.value.message == said
+
+
+def test_a_first_dimension_that_is_said_to_be_no_batch(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((5, 8), np.float32)
+    options = {"samples": [{"x": rows}, {"x": rows[:2]}], "targets": ["onnx"], "precisions": ["fp32"]}
+    found = converted(network(tmp_path), **options, no_batch=True)
+    assert (found.best, found.max_batch_size, found.rows) == (found.tries[0], 0, 2)
+    assert not found.signature.batches and found.signature.inputs[0].dims == (-1, 8)

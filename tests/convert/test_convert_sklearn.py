@@ -26,16 +26,15 @@ from sklearn.ensemble import (  # noqa: E402
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer  # noqa: E402
 from sklearn.linear_model import LogisticRegression, SGDClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
 from sklearn.svm import LinearSVC  # noqa: E402
 
-from tests.convert.made_models import by_name, converted  # noqa: E402
-from tisfast.client import Client  # noqa: E402
+from tests.convert.made_models import asked_of, by_name, converted  # noqa: E402
 from tisfast.convert.signature import Tensor  # noqa: E402
 from tisfast.errors import BadRequest  # noqa: E402
-from tisfast.local_server import LocalServer  # noqa: E402
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.standard_normal((60, 5)).astype(np.float32)
@@ -142,15 +141,9 @@ def test_columns_of_several_kinds_have_an_input_each(tmp_path):
     assert tries["treelite fp32"].status == "failed" and "an input for each column" in tries["treelite fp32"].reason
     kinds = [("age", "FP64"), ("city", "BYTES"), ("visits", "INT64"), ("member", "BOOL")]
     assert found.signature.inputs == tuple(Tensor(name, kind, (-1, 1)) for name, kind in kinds)
-    server = LocalServer([f"--model-repository={tmp_path / 'out'}", "--http-port=0", "--http-address=127.0.0.1",
-                          "--allow-grpc=false", "--allow-metrics=false", "--log-info=false"])  # fmt: skip
-    server.start()
-    try:
-        with Client(server.http_address) as client:
-            sent = {name: array[:4].reshape(-1, 1) for name, array in COLUMNS.items()}
-            answer = client.model("customers").infer(sent)
-    finally:
-        server.stop()
+    answer = asked_of(
+        tmp_path / "out", "customers", {name: array[:4].reshape(-1, 1) for name, array in COLUMNS.items()}
+    )
     wanted = pipeline.predict_proba(pandas.DataFrame(samples).head(4))
     assert np.allclose(answer["predict_proba"], wanted, atol=1e-5)
 
@@ -261,3 +254,62 @@ def test_graphs_with_more_or_fewer_outputs_than_methods(tmp_path, made, note):
     joblib.dump(made.fit(X, three), tmp_path / "made.joblib")
     found = converted(tmp_path / "made.joblib", **SHORT, allow_pickled=True, targets=["onnx"])
     assert [(each.status, each.reason, each.note) for each in found.tries] == [("ok", "", note)]
+
+
+SAYS = ["good film", "bad film", "Good PLOT", "awful MESS", "nice acting", "worst ever"] * 4
+LIKED = [1, 0, 1, 0, 1, 0] * 4
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 1)])
+def test_an_estimator_of_texts_gets_one_for_each_row(tmp_path, shape):
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(SAYS, LIKED)
+    joblib.dump(pipeline, tmp_path / "opinions.joblib")
+    samples = {"X": np.array([*SAYS[:5], "mess unseen"]).reshape(shape)}
+    found = converted(
+        tmp_path / "opinions.joblib", **{**SHORT, "samples": samples}, allow_pickled=True, output=tmp_path / "out"
+    )
+    tries = by_name(found)
+    assert (tries["sklearn fp32"].status, tries["sklearn fp32"].reason) == ("ok", "")
+    assert (tries["onnx fp32"].status, tries["onnx fp32"].reason) == ("ok", "")
+    assert tries["treelite fp32"].status == "failed"
+    assert found.signature.inputs == (Tensor("X", "BYTES", (-1, 1)),) and found.signature.joined
+    asked = ["bad awful mess", "nice"]
+    answer = asked_of(tmp_path / "out", "opinions", {"X": np.array(asked, object).reshape(-1, 1)})
+    assert np.allclose(answer["predict_proba"], pipeline.predict_proba(asked), atol=1e-5)
+
+
+def test_texts_that_skl2onnx_does_not_know_are_served_as_they_are(tmp_path):
+    pipeline = make_pipeline(HashingVectorizer(n_features=16), LogisticRegression()).fit(SAYS, LIKED)
+    joblib.dump(pipeline, tmp_path / "hashed.joblib")
+    options = {**SHORT, "samples": {"X": np.array(SAYS[:6])}, "targets": ["sklearn", "onnx"]}
+    plain, graph = converted(tmp_path / "hashed.joblib", **options, allow_pickled=True).tries
+    assert (plain.status, plain.reason, graph.status) == ("ok", "", "failed")
+    assert "HashingVectorizer" in graph.reason
+    for samples, said in [
+        (
+            {"X": X[:6]},
+            r"the samples have 'X' float32 \[6, 5\], and this Pipeline reads a list of texts: give one array",
+        ),
+        ({"X": np.array(SAYS[:6]).reshape(3, 2)}, r"'X' <U11 \[3, 2\], and this Pipeline reads a list of texts"),
+        ({"a": np.array(SAYS[:6]), "b": X[:6, 0]}, "'a' .*, 'b' .*, and this Pipeline reads a list of texts"),
+        (None, "reads texts: give --samples FILE.npz, one array of str"),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            converted(tmp_path / "hashed.joblib", **{**options, "samples": samples}, allow_pickled=True)
+
+
+def test_an_estimator_of_this_program_is_converted(tmp_path):
+    found = converted(LogisticRegression().fit(X, CLASSES), **SHORT, targets=["sklearn"], output=tmp_path / "out")
+    assert [(each.status, each.reason, each.max_absolute < 1e-6) for each in found.tries] == [("ok", "", True)]
+    assert found.name == "LogisticRegression" and found.source == "the estimator LogisticRegression"
+    assert [each.name for each in (found.model / "1").iterdir()] == ["model.joblib"]
+    with pytest.raises(BadRequest, match="--no-batch: the estimator KMeans takes a table, whose rows are a batch"):
+        converted(KMeans(2, n_init=1).fit(X), **SHORT, no_batch=True)
+
+
+def test_graphs_of_trees_that_take_no_fp64_say_so(tmp_path):
+    joblib.dump(GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0]), tmp_path / "boosted.joblib")
+    options = {**SHORT, "samples": {"X": X[:6].astype(np.float64)}, "targets": ["onnx"], "precisions": ["fp32", "fp16"]}
+    for each in converted(tmp_path / "boosted.joblib", **options, allow_pickled=True).tries:
+        assert each.status == "failed" and "for FP64, as parts of it answer FP32 alone" in each.reason
+        assert "give its samples as FP32, X.astype('f4')" in each.reason

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is in an environment of its own: make
 import torch  # noqa: E402 - it is there
 
 from tests.convert import torch_factories as made  # noqa: E402
-from tests.convert.made_models import by_name, converted  # noqa: E402
+from tests.convert.made_models import asked_of, by_name, converted  # noqa: E402
 from tisfast.convert.signature import Tensor  # noqa: E402
 from tisfast.errors import BadRequest  # noqa: E402
 
@@ -122,7 +122,10 @@ def test_what_is_no_module_or_does_not_fit_is_a_sentence(tmp_path):
         (f"{FACTORIES}:network", None, "does not tell the shapes of its inputs: give --samples"),
         (f"{FACTORIES}:network", {"z": X}, "the samples have an array 'z', and the program's inputs are x"),
         (f"{FACTORIES}:network", {"x": X[:, :7]}, "itself does not run: RuntimeError: mat1 and mat2"),
-        (f"{FACTORIES}:Nested", {"x": X}, "must return a tensor, or a tuple, list or dictionary of tensors"),
+        (f"{FACTORIES}:network", {"x": X.astype(float)}, r"'x' is FP64, numpy's own type, .*: x.astype\('f4'\) makes"),
+        (f"{FACTORIES}:Sides", {"left": X, "right": X}, "an array 'left', .* inputs are sides: .* forward takes each"),
+        (f"{FACTORIES}:Nested", {"x": X}, "this one returns one with a list: write a module around it"),
+        (f"{FACTORIES}:Nothing", {"x": X}, "this one returns one with a NoneType: write a module around it"),
         (f"{FACTORIES}:number", {"x": X}, "gives a int, and must give a torch.nn.Module"),
         (f"{FACTORIES}:nix", {"x": X}, "has no callable 'nix'"),
         ("nix.nix:nix", {"x": X}, "there is no module nix"),
@@ -160,3 +163,65 @@ def test_rounding_of_large_sums_is_no_influence_of_rows():
     found = converted(f"{FACTORIES}:wide", **asked, targets=["torchscript"])
     assert statuses(found) == {} and found.signature.batches and not found.signature.mixes and found.notes == ()
     assert found.tries[0].max_absolute > 1e-3  # of sums that come out near 0, too
+
+
+def tokens(length):
+    ids = np.random.default_rng(length).integers(0, 50, (3, length))
+    mask = np.ones_like(ids)
+    mask[0, -2:] = 0
+    return {"ids": ids, "mask": mask}
+
+
+def steps(length):
+    return {"x": np.random.default_rng(length).standard_normal((3, length, 5), np.float32)}
+
+
+@pytest.mark.parametrize(("module", "sample", "fixed"), [("Sentences", tokens, ()), ("Signals", steps, ("pt2 fp32",))])
+def test_lengths_that_differ_between_samples_stay_open(tmp_path, module, sample, fixed):
+    """And others are taken, too; torch.export writes out the steps of an LSTM."""
+    options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "samples": [sample(7), sample(9)]}
+    found = converted(f"{FACTORIES}:{module}", **options, output=tmp_path / "out")
+    assert set(statuses(found)) == set(fixed)
+    for each in statuses(found).values():
+        assert each[0] == "failed" and "dimension 1 of input 'x' at 9" in each[1] and "have 7 and 9 there" in each[1]
+    assert {each.dims[:2] for each in (*found.signature.inputs, *found.signature.outputs)} == {(-1, -1)}
+    assert found.signature.joined and not any("takes no other" in each for each in found.notes)
+    for name in ("onnx", "openvino"):
+        own = converted(f"{FACTORIES}:{module}", **options, targets=[name], output=tmp_path / name, name="net")
+        assert own.best is not None
+        sent = sample(12)
+        with torch.no_grad():
+            wanted = getattr(made, module)().eval()(*(torch.from_numpy(each) for each in sent.values()))
+        answer = asked_of(tmp_path / name, "net", sent)
+        assert np.allclose(answer["output__0"], wanted.numpy(), atol=1e-4)
+
+
+def test_a_first_dimension_that_is_no_batch_stays_whole(tmp_path):
+    options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript", "onnx"]}
+    samples = [steps(7), {"x": steps(7)["x"][:2]}]
+    found = converted(f"{FACTORIES}:Instants", **options, samples=samples, no_batch=True, output=tmp_path / "out")
+    assert statuses(found) == {} and not found.signature.batches and found.max_batch_size == 0
+    assert found.signature.inputs == (Tensor("x", "FP32", (-1, 7, 5)),) and found.rows == 2
+    sent = {"x": np.concatenate([steps(7)["x"]] * 2)}
+    answer = asked_of(tmp_path / "out", "Instants", sent)
+    assert np.allclose(answer["output__0"], sent["x"].cumsum(0), atol=1e-4)
+
+
+def test_time_in_front_is_no_batch_of_a_program():
+    options = {"seconds": 0.1, "concurrency": (1,), "targets": ["pt2"], "samples": steps(7)}
+    found = converted(f"{FACTORIES}:TimeInFront", **options)
+    ((status, reason),) = statuses(found).values()
+    assert status == "failed" and "does not keep the batch open" in reason and reason.endswith("say --no-batch")
+    assert statuses(converted(f"{FACTORIES}:TimeInFront", **options, no_batch=True)) == {}
+
+
+def test_a_length_that_all_samples_have_is_fixed_and_told():
+    options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript"]}
+    found = converted(f"{FACTORIES}:Signals", **options, samples=steps(7))
+    assert found.signature.inputs == (Tensor("x", "FP32", (-1, 7, 5)),)
+    assert (
+        "input 'x' has 7 in its dimension 1 in all samples, and the model takes no other: give samples of several "
+        "sizes to keep it open"
+    ) in found.notes
+    found = converted(f"{FACTORIES}:network", **{**SHORT, **options})
+    assert not any("takes no other" in each for each in found.notes)

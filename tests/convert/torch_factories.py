@@ -80,3 +80,57 @@ class Centred(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x - x.mean(0)
+
+
+class Sentences(torch.nn.Module):
+    """A transformer over tokens, of any number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 16)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.embedding(ids), src_key_padding_mask=mask == 0)
+
+
+class Signals(torch.nn.Module):
+    """An LSTM over steps of time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.steps = torch.nn.LSTM(5, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x)[0]
+
+
+class TimeInFront(torch.nn.Module):
+    """An LSTM as PyTorch has it by default: the batch is the second dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.steps = torch.nn.LSTM(5, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x)[0]
+
+
+class Instants(torch.nn.Module):
+    """Steps of time in front, and what each gives is of all before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(0)
+
+
+class Nothing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return x, None
+
+
+class Sides(torch.nn.Module):
+    def forward(self, sides: dict[str, torch.Tensor]) -> torch.Tensor:
+        return sides["left"] + sides["right"]

@@ -55,18 +55,19 @@ def convert(
 ) -> Conversion:
     """Try all formats that this machine can serve, and write the best as a model folder with a report.
 
-    source: a file, MODULE:FACTORY or FILE.py:FACTORY, or a torch.nn.Module; samples: .npz files or dictionaries of
-    arrays by the names of the inputs, one or several: their first dimension is the batch of a model that batches; drawn
-    at random where there are none and shapes are known.  output: the folder
-    that gets NAME/, the model, and report.json; None: nothing is written.
+    source: a file, MODULE:FACTORY or FILE.py:FACTORY, a torch.nn.Module, or an estimator of scikit-learn; samples: .npz
+    files or dictionaries of arrays by the names of the inputs, one or several: their first dimension is the batch of a
+    model that batches; drawn at random where there are none and shapes are known.  output: the folder that gets NAME/,
+    the model, and report.json; None: nothing is written.
 
     options: targets, precisions: of formats; all that there are by default.  atol, rtol: how far an answer may be from
     the source's, by default as the precision asks.  max_latency_ms: only loads count whose p99 is within.
     min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
-    one that answers most.  max_batch_size; concurrency: requests at one time, one load after the other; seconds: the
-    least of each load; step_seconds: that a framework may take for one step; name: of the model; allow_pickled: read
-    files that can run code; verify: says of a format's answers to all requests, and of the source's, lists of arrays by
-    name, whether they are right, in place of the tolerances; told: is told what is done.
+    one that answers most.  max_batch_size; no_batch: the first dimension is none; concurrency: requests at one time,
+    one load after the other; seconds: the least of each load; step_seconds: that a framework may take for one step;
+    name: of the model; allow_pickled: read files that can run code; verify: says of a format's answers to all requests,
+    and of the source's, lists of arrays by name, whether they are right, in place of the tolerances; told: is told what
+    is done.
 
     Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written;
     Interrupted, a KeyboardInterrupt, with what was measured until then.
@@ -123,6 +124,8 @@ class _Run:
     def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
         self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
         self._pickle = "" if source.module is None else _pickled(source.module, scratch / "module.pkl")
+        if self._pickle and source.kind == "sklearn":  # a file like any other, which is our own
+            self._source, self._asked = source._replace(path=Path(self._pickle)), replace(asked, allow_pickled=True)
         self._tries: list[Try] = []
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
         self._written: Conversion | None = None
@@ -189,6 +192,7 @@ class _Run:
         request = self._request(
             samples=str(path) if names else "",
             names=names,
+            no_batch=asked.no_batch,
             sample_count=len(self._samples),
             max_batch_size=asked.max_batch_size,
         )

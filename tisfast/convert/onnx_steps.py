@@ -43,7 +43,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     samples = given_samples(request)
     for sample in samples:
         _check_ranks(signature.inputs, sample, "input")
-    if _are_several_sizes(session, samples):
+    if request["no_batch"] or _are_several_sizes(session, samples):
         signature = replace(signature, batches=False)
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:

@@ -24,6 +24,7 @@ class Options:
     max_latency_ms: float | None = None
     min_throughput: float | None = None
     max_batch_size: int = 8
+    no_batch: bool = False
     concurrency: Sequence[int] = (1, 8)
     seconds: float = 1.0
     step_seconds: float = limits.CONVERT_STEP_SECONDS

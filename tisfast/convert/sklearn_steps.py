@@ -24,6 +24,7 @@ from tisfast.convert.samples import texts
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.convert.steps import shortened
 from tisfast.errors import BadRequest
+from tisfast.processes.nursery_process import worker_main
 
 METHODS: Final = ("predict", "predict_proba", "transform")
 """That the sklearn backend answers with, where nothing else is asked for."""
@@ -34,6 +35,12 @@ HARMLESS: Final = ("numpy.dtype",)
 OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
 """Of the second the newest that converters of all families write."""
 MODULES: Final = "*.py"
+COLUMNS_MODULE: Final = "sklearn_columns"
+"""Of the backend: what an estimator was fitted on."""
+LOCALE: Final = "C.UTF-8"
+"""In which graphs make texts lower: ONNX Runtime's own, en_US.UTF-8, is not on every machine."""
+STRING_ATTRIBUTE: Final = 3
+"""Of a node, as onnx.proto numbers its types."""
 
 
 Run = Callable[[dict[str, Array]], dict[str, Array]]
@@ -75,6 +82,8 @@ def _unknown_types(source: Path) -> list[str]:
 
 def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What its methods answer."""
+    if request["no_batch"]:
+        raise BadRequest(f"--no-batch: {request['text']} takes a table, whose rows are a batch")
     samples = given_samples(request)
     estimator = opened(request)
     methods = [each for each in METHODS if callable(getattr(estimator, each, None))]
@@ -85,7 +94,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         return {method: _answered(getattr(estimator, method)(_table(feeds, estimator)), method) for method in methods}
 
     samples = [_columns(each, estimator) for each in samples] or [_drawn(request, estimator, run)]
-    return answer(request, folder, _signature(samples, run), samples, run)
+    return answer(request, folder, _signature(samples, run, _reads_texts(estimator)), samples, run)
 
 
 def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
@@ -109,12 +118,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     try:
         session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
     except Exception as error:  # of several types, all of its own
-        if not half:
-            raise
-        raise BadRequest(
-            "ONNX Runtime's transformation into FP16 does not know all operators of this estimator, and makes a graph "
-            f"that it does not load itself: {shortened(str(error))}"
-        ) from error
+        raise _not_loaded(error, request) or error from error
     names = [each.name for each in session.get_inputs()]
     for each in Signature.read(request["signature"]).inputs:
         if each.name not in names:  # clients that send it would be refused
@@ -125,6 +129,23 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     lacks = len(names) < len(wanted.outputs)
     outputs = {name: name for name in names} if lacks else {}
     return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}, **wrong}
+
+
+def _not_loaded(error: Exception, request: Mapping[str, Any]) -> BadRequest | None:
+    """Why ONNX Runtime does not load what was made, one sentence; None where that is not known."""
+    said = shortened(str(error))
+    for each in Signature.read(request["signature"]).inputs:
+        if each.datatype == "FP64" and "tensor(double)" in said:
+            return BadRequest(
+                "ONNX Runtime does not load the graph that skl2onnx makes of this estimator for FP64, as parts of it "
+                f"answer FP32 alone: give its samples as FP32, {each.name}.astype('f4') ({said})"
+            )
+    if request["precision"] == "fp16":
+        return BadRequest(
+            "ONNX Runtime's transformation into FP16 does not know all operators of this estimator, and makes a graph "
+            f"that it does not load itself: {said}"
+        )
+    return None
 
 
 def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
@@ -148,6 +169,7 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
         raise BadRequest(f"skl2onnx does not know all parts of this {type(estimator).__name__}: {first}") from error
     # The outputs come in the order of the methods: scores that no method answers, or fewer.
     rename_outputs(made.graph, [each.name for each in signature.outputs])
+    _set_locale(made.graph)
     target.write_bytes(made.SerializeToString())
 
 
@@ -187,6 +209,8 @@ def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
 
 def _drawn(request: Mapping[str, Any], estimator: Any, run: Run) -> dict[str, Array]:
     """A table of random numbers: of FP32, or of FP64 where the estimator takes the type alone that it was fitted on."""
+    if _reads_texts(estimator):
+        raise BadRequest(f"{request['text']} reads texts: give --samples FILE.npz, one array of str, shaped [rows]")
     columns = getattr(estimator, "n_features_in_", None)
     if columns is None:
         raise BadRequest(f"{request['text']} does not tell how many columns it has: give --samples FILE.npz")
@@ -205,12 +229,49 @@ def _drawn(request: Mapping[str, Any], estimator: Any, run: Run) -> dict[str, Ar
 
 
 def _of_several_kinds(estimator: Any) -> bool:
-    parts = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
-    return any(hasattr(each, "transformers") for each in (estimator, *parts))
+    return any(hasattr(each, "transformers") for each in _parts(estimator))
+
+
+def _reads_texts(estimator: Any) -> bool:
+    """Whether it takes a list of texts in place of a table, as the backend knows it."""
+    path = str(worker_main().parent)
+    if path not in sys.path:
+        sys.path.append(path)
+    columns = importlib.import_module("tisfast_worker.serve").backend_module(COLUMNS_MODULE)
+    return bool(columns.Table(estimator).texts)
+
+
+def _parts(estimator: Any) -> list[Any]:
+    """The estimator, and all that it is made of."""
+    return [estimator, *(estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ())]
+
+
+def _set_locale(graph: Any) -> None:
+    """Of the nodes that make texts lower."""
+    for node in graph.node:
+        if node.op_type == "StringNormalizer":
+            kept = [each for each in node.attribute if each.name != "locale"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            node.attribute.add(name="locale", type=STRING_ATTRIBUTE, s=LOCALE.encode())
+
+
+def _texts(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
+    """Of an estimator that reads texts: one for each row, shaped [rows, 1] as the backend has them."""
+    ((name, array), *more) = sample.items()
+    if more or array.dtype.kind not in "SUO" or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
+        told = ", ".join(f"'{name}' {each.dtype} {list(each.shape)}" for name, each in sample.items())
+        raise BadRequest(
+            f"the samples have {told}, and this {type(estimator).__name__} reads a list of texts: give one array of "
+            "str, shaped [rows]"
+        )
+    return {name: array.reshape(-1, 1)}
 
 
 def _columns(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
     """One array for each column, as the sklearn backend names them, shaped [rows, 1]; or the only table as it is."""
+    if _reads_texts(estimator):
+        return _texts(sample, estimator)
     if len(sample) == 1:
         return sample
     fitted_on = getattr(estimator, "feature_names_in_", None)
@@ -231,6 +292,8 @@ def _columns(sample: dict[str, Array], estimator: Any) -> dict[str, Array]:
 def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     """What the estimator is asked with: a frame where it was fitted on one, as the backend does."""
     arrays = [texts(each) for each in feeds.values()]
+    if _reads_texts(estimator):
+        return arrays[0].reshape(-1)
     named = getattr(estimator, "feature_names_in_", None)
     if len(arrays) == 1 and (named is None or importlib.util.find_spec("pandas") is None):
         return arrays[0]
@@ -243,11 +306,11 @@ def _table(feeds: Mapping[str, Array], estimator: Any) -> Any:
     return pandas.DataFrame({name: each.reshape(-1) for name, each in zip(named, arrays, strict=True)})
 
 
-def _signature(samples: list[dict[str, Array]], run: Any) -> Signature:
+def _signature(samples: list[dict[str, Array]], run: Run, of_texts: bool) -> Signature:
     first = samples[0]
     for each in samples:
         for name, array in each.items():
-            if len(each) == 1 and (array.ndim != 2 or array.dtype.kind not in "iuf"):
+            if len(each) == 1 and not of_texts and (array.ndim != 2 or array.dtype.kind not in "iuf"):
                 raise BadRequest(
                     f"the samples' '{name}' is {array.dtype} {list(array.shape)}: samples of scikit-learn's estimators "
                     "are one table of numbers, shaped [rows, columns], or one array for each column"

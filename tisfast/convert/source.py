@@ -27,8 +27,8 @@ TAKEN: Final = (
 
 class Source(NamedTuple):
     """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute, empty of what is no
-    file; name: for a model; file: what its backend calls such a file; module: an object of PyTorch, None of
-    anything else."""
+    file; name: for a model; file: what its backend calls such a file; module: an object of PyTorch or an estimator of
+    this program, None of anything else."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 def read_source(given: Any, *, allow_pickled: bool) -> Source:
-    """A path, MODULE:FACTORY, or a torch.nn.Module.
+    """A path, MODULE:FACTORY, a torch.nn.Module, or an estimator of scikit-learn.
 
     Raises BadRequest for what is not there, is of no kind that is converted, or may run code when it is read.
     """
@@ -47,8 +47,15 @@ def read_source(given: Any, *, allow_pickled: bool) -> Source:
     if torch is not None and isinstance(given, torch.nn.Module):
         name = type(given).__name__
         return Source("module", f"the module {name}", Path(), name, module=given)
+    estimators = sys.modules.get("sklearn.base")
+    if estimators is not None and isinstance(given, estimators.BaseEstimator):
+        name = type(given).__name__
+        return Source("sklearn", f"the estimator {name}", Path(), name, "model.joblib", given)
     if not isinstance(given, str | os.PathLike):
-        raise BadRequest(f"a source is a path, MODULE:FACTORY or a torch.nn.Module, not {type(given).__name__}")
+        raise BadRequest(
+            "a source is a path, MODULE:FACTORY, a torch.nn.Module or an estimator of scikit-learn, not "
+            f"{type(given).__name__}"
+        )
     text = os.fspath(given)
     if not is_there(text):
         return _factory(text)

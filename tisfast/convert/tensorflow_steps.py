@@ -35,7 +35,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     specs = function.structured_input_signature[1]
     inputs = tuple(_tensor(each, spec) for each, spec in sorted(specs.items()))
     outputs = tuple(_tensor(each, spec) for each, spec in sorted(function.structured_outputs.items()))
-    batches = all(each.dims and each.dims[0] == -1 for each in (*inputs, *outputs))
+    batches = not request["no_batch"] and all(each.dims and each.dims[0] == -1 for each in (*inputs, *outputs))
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
         given = {name: tensorflow.constant(array, specs[name].dtype) for name, array in feeds.items()}

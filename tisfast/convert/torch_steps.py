@@ -11,22 +11,35 @@ import shutil
 import sys
 import traceback
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tisfast.convert.onnx_fp16 import write_fp16
+from tisfast.convert.open_sizes import (
+    BATCH,
+    FixedSize,
+    axes_of,
+    check_program,
+    closed_sizes,
+    example_of,
+    shapes_of,
+    violated,
+)
 from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import FEEDS, Array, answer, given_samples
-from tisfast.convert.samples import load_cases
+from tisfast.convert.samples import Case, load_cases
 from tisfast.convert.signature import Signature
 from tisfast.convert.steps import shortened
-from tisfast.convert.traced_signature import FEW, resized, signature_of
+from tisfast.convert.traced_signature import FEW, MORE, Run, resized, signature_of
 from tisfast.errors import BadRequest
 
-BATCH: Final = "batch"
+WRAPPER: Final = (
+    "write a module around it whose forward takes each tensor as an argument of its own, and returns a tensor, or a "
+    "tuple, list or dictionary of them"
+)
 
 
 def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -40,8 +53,12 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     program, names = opened(torch, request)
     run = _runner(torch, program, names)
     fixed = _fixed_rows(program, samples) if request["kind"] == "pt2" else ""
-    told = answer(request, folder, signature_of(samples, run, names), samples, run)
-    return {**told, "notes": [*told["notes"], *([fixed] if fixed else [])]}
+    _check_arguments(samples[0], names)
+    _check_types(samples[0], run)
+    signature = signature_of(samples, run, names, no_batch=request["no_batch"])
+    told = answer(request, folder, signature, samples, run)
+    closed = closed_sizes(resized(samples[0], 1) if signature.batches else samples[0], signature, run)
+    return {**told, "notes": [*told["notes"], *(each for each in (fixed, closed) if each)]}
 
 
 def copy(request: Mapping[str, Any], _: Path) -> None:
@@ -76,27 +93,21 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, str]:
     torch, program, given = _prepared(request)
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
-    if request["kind"] == "torchscript":
-        _onnx_of_script(torch, program, given, request, target)
-    else:
-        made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
-        torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **_names(request))
+    _write_onnx(torch, program, given, request, target)
     if half:
         return write_fp16(target, Path(request["target"]), request)
     return {}
 
 
 def to_openvino(request: Mapping[str, Any], folder: Path) -> None:
-    """An IR, by OpenVINO's own reader of programs; of TorchScript that it does not read, by way of ONNX."""
+    """An IR, by OpenVINO's own reader of programs; of what it does not read by way of ONNX."""
     torch, program, given = _prepared(request)
     signature = Signature.read(request["signature"])
     ov = openvino()
     if request["kind"] == "pt2":
         model = ov.convert_model(program)
-    elif request["kind"] == "torchscript":
-        model = _openvino_of_script(ov, torch, program, given, request, folder)
     else:
-        model = ov.convert_model(program, example_input=_inputs(given, request))
+        model = _openvino_of_code(ov, torch, program, given, request, folder)
     for tensors, ports in ((signature.inputs, model.inputs), (signature.outputs, model.outputs)):
         for tensor, port in zip(tensors, ports, strict=True):
             port.get_tensor().set_names({tensor.name})
@@ -116,23 +127,36 @@ def _names(request: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def _onnx_of_script(torch: Any, program: Any, given: Example, request: Mapping[str, Any], target: Path) -> None:
-    """By the older exporter: the newer one takes no TorchScript."""
-    names, batches = _names(request), Signature.read(request["signature"]).batches
-    axes = {each: {0: BATCH} for each in (*names["input_names"], *names["output_names"])} if batches else None
+def _write_onnx(torch: Any, program: Any, given: Example, request: Mapping[str, Any], target: Path) -> None:
+    """A graph of ONNX of any source."""
+    if request["kind"] != "torchscript":
+        try:
+            made = program if request["kind"] == "pt2" else _exported(torch, program, given, request)
+            torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **_names(request))
+            return
+        except FixedSize:
+            traceback.print_exc()  # a trace may keep that size open
+    _onnx_of_trace(torch, program, given, request, target)
+
+
+def _onnx_of_trace(torch: Any, program: Any, given: Example, request: Mapping[str, Any], target: Path) -> None:
+    """By the older exporter: the newer one takes no TorchScript, and writes out the steps of an LSTM."""
+    axes = axes_of(Signature.read(request["signature"]))
     with torch.no_grad():
         torch.onnx.export(
-            program, given.args, str(target), kwargs=given.named or None, dynamo=False, dynamic_axes=axes, **names
-        )
+            program, given.args, str(target), kwargs=given.named or None, dynamo=False, dynamic_axes=axes,
+            **_names(request),
+        )  # fmt: skip
 
 
-def _openvino_of_script(
+def _openvino_of_code(
     ov: Any, torch: Any, program: Any, given: Example, request: Mapping[str, Any], folder: Path
 ) -> Any:
-    """A model of OpenVINO's.
+    """A model of OpenVINO's, of a module or TorchScript.
 
     TorchScript of a module's code says no types.  OpenVINO's reader refuses some such programs, of others it makes
-    graphs that no device runs; the exporter to ONNX finds the types by the example.
+    graphs that no device runs; the exporter to ONNX finds the types by the example.  It refuses modules, too, that
+    answer with several kernels (nn.TransformerEncoderLayer), as its traces of them differ.
     """
     try:
         model = ov.convert_model(program, example_input=_inputs(given, request))
@@ -144,12 +168,15 @@ def _openvino_of_script(
         why = shortened(f"{type(error).__name__}: {error}")
     graph = folder / "program.onnx"
     try:
-        _onnx_of_script(torch, program, given, request, graph)
+        _write_onnx(torch, program, given, request, graph)
         return ov.convert_model(str(graph))
     except Exception as error:
+        by_onnx = f"nor by way of ONNX ({type(error).__name__}: {error})"
+        if request["kind"] == "module":
+            raise RuntimeError(f"OpenVINO does not read this module, {by_onnx}: {why}") from error
         raise RuntimeError(
-            f"OpenVINO does not read this TorchScript ({why}), nor by way of ONNX ({type(error).__name__}: {error}); "
-            "give the module itself, as FILE.py:FACTORY, or a trace of it (torch.jit.trace)"
+            f"OpenVINO does not read this TorchScript ({why}), {by_onnx}; give the module itself, as FILE.py:FACTORY, "
+            "or a trace of it (torch.jit.trace)"
         ) from error
 
 
@@ -170,6 +197,33 @@ def opened(torch: Any, request: Mapping[str, Any]) -> tuple[Any, list[str]]:
     parameters = inspect.signature(module.forward).parameters.values()
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return module.eval(), [each.name for each in parameters if each.kind in places]
+
+
+def _check_arguments(sample: Mapping[str, Array], names: Sequence[str]) -> None:
+    """Raises BadRequest for an array that is no argument of the program."""
+    if unknown := [each for each in sample if each not in names]:
+        raise BadRequest(
+            f"the samples have an array '{unknown[0]}', and the program's inputs are {', '.join(names)}: each array is "
+            f"one of them; where one is a dictionary, tuple or list of tensors, {WRAPPER}"
+        )
+
+
+def _check_types(sample: dict[str, Array], run: Run) -> None:
+    """Raises BadRequest for FP64, numpy's own type, in place of FP32."""
+    double = [name for name, each in sample.items() if each.dtype == np.float64]
+    if not double:
+        return
+    try:
+        run(sample)
+    except Exception as error:  # the framework's own
+        try:
+            run({name: each.astype(np.float32) if name in double else each for name, each in sample.items()})
+        except Exception:
+            return  # it is asked once more, and says why
+        raise BadRequest(
+            f"the samples' '{double[0]}' is FP64, numpy's own type, and the module takes FP32 alone: "
+            f"{double[0]}.astype('f4') makes it that ({shortened(str(error))})"
+        ) from error
 
 
 def _fixed_rows(program: Any, samples: Sequence[Mapping[str, Array]]) -> str:
@@ -269,27 +323,39 @@ def _inputs(given: Example, request: Mapping[str, Any]) -> Any:
 
 
 def _prepared(request: Mapping[str, Any]) -> tuple[Any, Any, Example]:
-    """(torch, program, an example of its inputs): of two rows, as exporters take one row for a constant."""
+    """(torch, program, an example of its inputs): of some rows, as exporters take one row for a constant."""
     torch = importlib.import_module("torch")
     program, names = opened(torch, request)
     signature = Signature.read(request["signature"])
-    feeds = load_cases(Path(request["reference"]) / FEEDS, signature.inputs, request["cases"])[0].feeds
-    rows = resized(feeds, FEW) if signature.batches else feeds
+    feeds = example_of(_cases(request), signature)
+    sizes = {size for each in feeds.values() for size in each.shape[1:]}
+    rows = resized(feeds, MORE if FEW in sizes else FEW) if signature.batches else feeds
     return torch, program, _example({name: torch.from_numpy(np.array(array)) for name, array in rows.items()}, names)
 
 
+def _cases(request: Mapping[str, Any]) -> list[Case]:
+    """The samples, as requests."""
+    inputs = Signature.read(request["signature"]).inputs
+    return load_cases(Path(request["reference"]) / FEEDS, inputs, request["cases"])
+
+
 def _exported(torch: Any, module: Any, example: Example, request: Mapping[str, Any]) -> Any:
-    shapes, signature = None, Signature.read(request["signature"])
+    signature, batch = Signature.read(request["signature"]), None
     if signature.batches:
         # Where the server knows of no batch, it holds no request against its size.
-        most = None if signature.mixes else max(request["max_batch_size"], FEW)
+        most = None if signature.mixes else max(request["max_batch_size"], MORE)
         batch = torch.export.Dim(BATCH, min=1, max=most)
-        shapes = {each.name: {0: batch} for each in signature.inputs}
-    with torch.no_grad():
-        return torch.export.export(module, example.args, example.named or None, dynamic_shapes=shapes)
+    shapes = shapes_of(torch, signature, batch)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, example.args, example.named or None, dynamic_shapes=shapes)
+    except Exception as error:
+        raise violated(error) or error from error
+    check_program(program, signature, _cases(request))
+    return program
 
 
-def _runner(torch: Any, program: Any, names: Sequence[str]) -> Callable[[dict[str, Array]], dict[str, Array]]:
+def _runner(torch: Any, program: Any, names: Sequence[str]) -> Run:
     call = program.module() if hasattr(program, "graph_signature") else program
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
@@ -309,6 +375,10 @@ def named(torch: Any, found: Any) -> dict[str, Array]:
         found = found._asdict()
     if isinstance(found, Sequence):
         found = {f"output__{at}": each for at, each in enumerate(found)}
-    if not isinstance(found, Mapping) or not all(isinstance(each, torch.Tensor) for each in found.values()):
-        raise BadRequest("the program must return a tensor, or a tuple, list or dictionary of tensors and nothing else")
+    kinds = [found] if not isinstance(found, Mapping) else list(found.values())
+    if others := [type(each).__name__ for each in kinds if not isinstance(each, torch.Tensor)]:
+        raise BadRequest(
+            "the program must return a tensor, or a tuple, list or dictionary of tensors and nothing else, and this "
+            f"one returns {'' if kinds[0] is found else 'one with '}a {others[0]}: {WRAPPER}"
+        )
     return {str(name): np.array(each.detach().cpu().numpy()) for name, each in found.items()}

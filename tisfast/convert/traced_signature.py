@@ -17,13 +17,15 @@ FEW, MORE = 2, 3
 """Rows: a program that takes both, and answers with as many, takes batches."""
 
 
-def signature_of(samples: Sequence[dict[str, Array]], run: Run, names: Sequence[str]) -> Signature:
-    """names: of the inputs, in the program's order.  Raises BadRequest for samples that it does not take."""
-    given = list(samples[0])
-    if unknown := [each for each in given if each not in names]:
-        raise BadRequest(f"the samples have an array '{unknown[0]}', and the program's inputs are {', '.join(names)}")
+def signature_of(
+    samples: Sequence[dict[str, Array]], run: Run, names: Sequence[str], *, no_batch: bool = False
+) -> Signature:
+    """names: of the inputs, in the program's order; no_batch: the user says that the first dimension is none.
+
+    Raises BadRequest for samples that it does not take.
+    """
     ordered = [{name: each[name] for name in names if name in each} for each in samples]
-    batches = _batches(ordered[0], run)
+    batches = not no_batch and _batches(ordered[0], run)
     answers = [run(each) for each in ordered]
     if batches:
         answers.append(run(resized(ordered[0], FEW)))
