@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.trials import Trial, from_json, to_json
-from tisfast.bench.documents import read_document
+from tisfast.bench.documents import FILE_BYTES_MAX
 from tisfast.bench.files import write_text
+from tisfast.bench.json_file import read_json
 from tisfast.errors import BadRequest
 
 SCHEMA: Final = "tisfast analyze 2"
@@ -33,9 +34,11 @@ class Checkpoint:
         made = cls(folder, setup)
         if mode == "new" or not made._file.exists():
             return made
-        document = read_document(str(made._file))
         hint = "take another --output-directory, or --checkpoint new, which forgets its figures"
-        if document.get("schema") != SCHEMA:
+        document = read_json(
+            str(made._file), str(made._file), FILE_BYTES_MAX, (hint, hint, f"it was changed or cut; {hint}")
+        )
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise BadRequest(f"{made._file} is no checkpoint of this version of tisfast analyze; {hint}")
         before = document.get("setup")
         if not isinstance(before, dict):

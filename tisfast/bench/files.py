@@ -57,7 +57,7 @@ def _write_file(target: Path, pieces: Iterable[str]) -> None:
         with beside.open("w", encoding="utf-8", errors=ODD) as file:
             file.writelines(pieces)
         beside.replace(target)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
