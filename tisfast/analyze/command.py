@@ -349,8 +349,8 @@ class _Analysis:
         return (
             f"{given.asked.model}: {'' if given.search == 'brute' else 'at most '}{_counted(self._count, 'variant')} "
             f"of {axes}, at up to {_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search "
-            f"{given.search}; a measurement takes {seconds:g} s or more, so about {_about(most * seconds)} for all that there can "
-            f"be{known}"
+            f"{given.search}; a measurement takes {seconds:g} s or more, so about {_about(most * seconds)} for all "
+            f"that there can be{known}"
         )
 
     def _changed(self) -> str:
