@@ -52,6 +52,20 @@ def test_climbing_goes_round_a_corner_and_past_failures():
     assert (2, 2) in asked  # it went on from (1, 1)
 
 
+def test_climbing_steps_over_values_that_fail():
+    """1 to 3 fail in a row; 4 does not.  Where more fail, nothing behind them is looked at."""
+    line = Space((Axis("instances", (1, 2, 3, 4, 5, 6)),))
+    for failing, reached in ((1, 2), (3, 4), (4, None)):
+        asked = {}
+
+        def score(point, failing=failing, asked=asked):
+            return asked.setdefault(point, -math.inf if 1 <= point[0] <= failing else float(point[0]))
+
+        quick(line, (0,), score, 0.0)
+        assert (5,) in asked if reached else max(asked) == (4,)
+        assert reached is None or asked[reached,] == reached
+
+
 def test_the_search_begins_at_the_nearest_values():
     axes = (Axis("instances", (2, 4, 8)), Axis("max_batch_size", (1, 7, 20)), Axis("parameters.x", ('"a"', '"b"')))
     assert Space(axes).start(Subject({"m": {**CONFIG, "instance_group": [{"count": 5}]}}).in_force) == (1, 1, 0)
