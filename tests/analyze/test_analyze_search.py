@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -392,3 +393,15 @@ def test_a_row_in_which_a_model_was_given_nothing_is_followed_by_more_load():
 
     _, found = tries(rows, config=AT_ONCE, every_level=True)
     assert [row.level for row in found.rows(DEFAULT)][:3] == [1, 2, 4]
+
+
+def test_a_group_that_is_written_out_is_the_default():
+    """With the name and the empty lists that a server fills in."""
+    group = {"name": "m", "kind": "KIND_CPU", "count": 1, "gpus": [], "secondary_devices": []}
+    config = {**CONFIG, "instance_group": [group]}
+    for text, same in (('[{"kind": "KIND_CPU", "count": 1}]', True), ('[{"kind": "KIND_CPU", "count": 2}]', False)):
+        made = configured(variant(instance_group=text), config)["instance_group"]
+        assert (made == [group]) is same
+        assert made[0]["gpus"] == []
+    other = [{"kind": "KIND_CPU", "count": 1}] * 2
+    assert configured(variant(instance_group=json.dumps(other)), config)["instance_group"] == other

@@ -16,6 +16,8 @@ from tisfast.errors import BadRequest
 
 SCHEMA: Final = "tisfast analyze 2"
 NAME: Final = "checkpoint.json"
+REMEDY: Final = "make room there, or name another output directory with -o; the same command goes on"
+"""Where a file of the output directory cannot be written."""
 WHAT_IS_SEARCHED: Final = ("search space", "load", "search")
 """Parts of the setup that may change with --checkpoint extend: rows mean the same."""
 MODES: Final = ("resume", "extend", "new")
@@ -72,7 +74,7 @@ class Checkpoint:
         """Write all.  Raises Unavailable, with the reason."""
         rows = [to_json(each) for each in self.trials.values()]
         text = json.dumps({"schema": SCHEMA, "setup": self._setup, "trials": rows}, indent=1, allow_nan=False)
-        write_text(self._file, text + "\n")
+        write_text(self._file, text + "\n", REMEDY)
 
 
 def _short(value: Any) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final
 
-from tisfast.analyze.checkpoint import NAME, SCHEMA
+from tisfast.analyze.checkpoint import NAME, REMEDY, SCHEMA
 from tisfast.analyze.page import TITLE
 from tisfast.analyze.table import CSV_HEADS
 from tisfast.bench.documents import FILE_BYTES_MAX
 from tisfast.bench.files import write_text
-from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.errors import BadRequest, Unavailable
 
 REPORT: Final = "report.html"
 TABLE: Final = "results.csv"
@@ -30,9 +30,7 @@ def make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(
-            f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
-        ) from None
+        raise Unavailable(f"the output directory {folder} cannot be made ({error.strerror}): {REMEDY}") from None
 
 
 def check_ours(folder: Path) -> None:
@@ -81,11 +79,7 @@ def _schema(file: Path) -> str:
 def write(file: Path, text: str) -> None:
     """Raises Unavailable, with the file, the reason and what to do."""
     make(file.parent)
-    try:
-        write_text(file, text)
-    except TisError as error:
-        said = error.message.rpartition("; ")[0] if "; " in error.message else error.message
-        raise Unavailable(said) from None
+    write_text(file, text, REMEDY)
 
 
 def forget(folder: Path, written: Container[Path]) -> None:
