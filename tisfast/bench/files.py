@@ -33,7 +33,8 @@ def is_stream(path: str) -> bool:
 def write_text(path: str | os.PathLike[str], text: Iterable[str], remedy: str = REMEDY) -> None:
     """Write a file beside its name and move it there: what was there before stays until all is written.
 
-    text: in pieces, or a str; remedy: what to do where it cannot be written.  Raises Unavailable, with the file, the reason and what to do.
+    text: in pieces, or a str; remedy: what to do where it cannot be written.  Raises Unavailable, with the file, the
+    reason and that.
     """
     pieces = [text] if isinstance(text, str) else text
     try:
