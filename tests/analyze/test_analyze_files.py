@@ -22,9 +22,9 @@ from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
 from tisfast.analyze.variants import configured
-from tisfast.analyze.written_files import check_ours
+from tisfast.analyze.written_files import check_ours, same_reason, write
 from tisfast.bench.flags import parser as bench_parser
-from tisfast.errors import BadRequest, ConfigError
+from tisfast.errors import BadRequest, ConfigError, Unavailable
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
 OWN = ["-m", "m", "--model-repository", "models"]
@@ -409,3 +409,19 @@ def test_settings_that_no_configuration_has_are_refused(setting, told):
 def test_a_setting_that_a_configuration_has_is_searched():
     for setting in ("parameters.x=1,a", "dynamic_batching.preserve_ordering=true,false", "backend=python,onnx"):
         assert SUBJECT.space(read([*OWN, "--set", setting]).space, Automatic()).count == 2
+
+
+def test_a_full_disk_is_told_with_what_helps(tmp_path):
+    """The checkpoint's error and a report's have one reason, so that it is said once."""
+    for name in ("checkpoint.json", "results.csv"):
+        (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(Unavailable) as first:
+        Checkpoint(tmp_path, SETUP).save()
+    with pytest.raises(Unavailable) as second:
+        write(tmp_path / "results.csv", "x")
+    for error in (first, second):
+        assert "(No space left on device): make room there, or name another output directory with -o" in str(
+            error.value
+        )
+    assert same_reason(first.value, second.value)
+    assert not same_reason(first.value, Unavailable(f"{tmp_path} could not be written (Permission denied): x"))

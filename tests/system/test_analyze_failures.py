@@ -82,6 +82,17 @@ def test_a_first_request_that_hangs_is_bounded(tmp_path, own):
     assert 'parameters.MODE "calm"' in [row["Model Config"] for row in rows(tmp_path / "out")]
 
 
+def test_a_first_request_that_was_late_is_tried_again_with_more_time(own):
+    flags = own(STOPS, "--set", "parameters.MODE=hang,calm", "--search", "brute")
+    analyze(*flags, "--first-request", "1")
+    code, text, err = analyze(*flags, "--first-request", "2")
+    assert (code, err) == (0, ""), text
+    assert "2 measurements are taken from" in text
+    assert "had no answer within 2 s" in text
+    assert "had no answer within 1 s" not in text
+    assert "had no answer within 2 s" in analyze(*flags)[1]  # and is not measured again without the flag
+
+
 def test_what_is_abandoned_ends_with_its_server(tmp_path, write_model):
     """Nothing waits for a load that hangs when a signal has come."""
     write_model("made", HANGING, PLAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,6 +69,10 @@ class Checkpoint:
     def add(self, trial: Trial) -> None:
         """Keep a row; `save` writes it."""
         self.trials[trial.key] = trial
+
+    def forget(self, which: Callable[[Trial], bool]) -> None:
+        """Rows that are measured again."""
+        self.trials = {key: each for key, each in self.trials.items() if not which(each)}
 
     def save(self) -> None:
         """Write all.  Raises Unavailable, with the reason."""

@@ -25,9 +25,9 @@ from tisfast.analyze.space import Point
 from tisfast.analyze.subject import Subject, same_tensors
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries, asked_of, session_of
+from tisfast.analyze.tries import ASK_SECONDS, LATE, Bench, Tries, asked_of, session_of
 from tisfast.analyze.variants import DEFAULT, FORMAT, Variant, canonical
-from tisfast.analyze.written_files import RANK, REPORT, TABLE, check_ours, forget, make, write
+from tisfast.analyze.written_files import RANK, REPORT, TABLE, check_ours, forget, make, same_reason, write
 from tisfast.bench.client_side import machine
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
@@ -110,7 +110,9 @@ def _searched(given: Given, server: Server, ending: Ending) -> int:
             check_ours(given.output)
             make(given.output)
             if isinstance(server, OwnServer):
-                ending.wait_for(server.start, server.abandon)
+                with Doing("the server") as doing:
+                    doing("it is started")
+                    ending.wait_for(server.start, server.abandon)
             analysis = _Analysis(given, server, ending)
     except (Interrupted, KeyboardInterrupt):
         say("error: it was interrupted before anything was measured", error=True)
@@ -174,11 +176,6 @@ def _about(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _same_reason(one: TisError, other: TisError) -> bool:
-    """Of files that could not be written: they were the same disk's."""
-    return one.message.rpartition("(")[2] == other.message.rpartition("(")[2]
-
-
 class _Analysis:
     """One search, on a server that serves."""
 
@@ -200,11 +197,15 @@ class _Analysis:
         self._space = self._subject.space(given.space, given.automatic)
         self._made_with = self._setup()
         self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
+        if given.first_seconds:
+            self._checkpoint.forget(lambda trial: LATE in trial.failure)
         self._known = len(self._rows()) - len(self._lost)
         self._count = self._space.count if given.search != "bayesian" else min(given.trials, self._space.count)
         if isinstance(server, RunningServer):
             say(AS_IN_REPOSITORY.format(url=given.asked.address))
-            ending.wait_for(server.try_load, server.abandon)
+            with Doing(given.asked.model) as doing:
+                doing("it is loaded as it is")
+                ending.wait_for(server.try_load, server.abandon)
         bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, self._told, ending)
         bench.first_seconds, bench.first_seen = given.first_seconds, self._first_seen
         bench.loaded = {name: canonical(config) for name, config in configs.items()}
@@ -240,7 +241,7 @@ class _Analysis:
         except TisError as error:
             if failed is None:
                 raise
-            if not _same_reason(error, failed):
+            if not same_reason(error, failed):
                 say(f"error: {error}", error=True)
             return WRONG
         if not whole:
@@ -346,11 +347,12 @@ class _Analysis:
         axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in self._space.axes)
         known = f"; {self._known} measurements are taken from {given.output}" if self._known else ""
         seconds = 3 * given.asked.settings.window_ms / 1000
+        at_most = "" if given.search == "brute" else "at most "
+        default = " and the default" if self._most > self._count else ""
         return (
-            f"{given.asked.model}: {'' if given.search == 'brute' else 'at most '}{_counted(self._count, 'variant')} "
-            f"of {axes}, at up to {_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search "
-            f"{given.search}; a measurement takes {seconds:g} s or more, so about {_about(most * seconds)} for all "
-            f"that there can be{known}"
+            f"{given.asked.model}: {at_most}{_counted(self._count, 'variant')} of {axes}{default}, at up to "
+            f"{_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}; a measurement "
+            f"takes {seconds:g} s or more, so about {_about(most * seconds)} for all that there can be{known}"
         )
 
     def _changed(self) -> str:

@@ -33,6 +33,8 @@ FLAT_LEVELS: Final = 2
 ASK_SECONDS: Final = 30.0
 FIRST_SECONDS_MIN: Final = 20.0
 """The first request of a variant has at least."""
+LATE: Final = "--first-request SECONDS waits longer"
+"""Within the failure of a row whose first request was late."""
 FIRST_TIMES: Final = 10
 """So many times as long as the slowest first request that was answered may another one take."""
 
@@ -131,7 +133,7 @@ class Bench:
         try:
             session.probe()
         except NoFirstAnswer as error:
-            raise BadRequest(f"{error.message}; --first-request SECONDS waits longer") from None
+            raise BadRequest(f"{error.message}; {LATE}") from None
         if self.ending.stop.requested:
             raise Interrupted
         self.first_seen = max(self.first_seen, session.probed_seconds)

@@ -13,7 +13,7 @@ from tisfast.analyze.page import TITLE
 from tisfast.analyze.table import CSV_HEADS
 from tisfast.bench.documents import FILE_BYTES_MAX
 from tisfast.bench.files import write_text
-from tisfast.errors import BadRequest, Unavailable
+from tisfast.errors import BadRequest, TisError, Unavailable
 
 REPORT: Final = "report.html"
 TABLE: Final = "results.csv"
@@ -80,6 +80,11 @@ def write(file: Path, text: str) -> None:
     """Raises Unavailable, with the file, the reason and what to do."""
     make(file.parent)
     write_text(file, text, REMEDY)
+
+
+def same_reason(one: TisError, other: TisError) -> bool:
+    """Of files that could not be written: it was the same disk's, so it is said once."""
+    return one.message.rpartition("(")[2] == other.message.rpartition("(")[2]
 
 
 def forget(folder: Path, written: Container[Path]) -> None:
