@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from tisfast.analyze.ending import SIGNALS, Ending, Interrupted
+from tisfast.analyze import ending as module
+from tisfast.analyze.ending import SIGNALS, Doing, Ending, Interrupted
 
 
 def send(number=signal.SIGINT):
@@ -74,3 +75,13 @@ def test_handlers_are_given_back_and_nohup_holds():
     finally:
         signal.signal(signal.SIGHUP, hup)
     assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_what_takes_long_is_told(monkeypatch):
+    told, seen = [], threading.Event()
+    monkeypatch.setattr(module, "LONG_SECONDS", 0.01)
+    monkeypatch.setattr(module, "say", lambda text: told.append(text) or seen.set())
+    with Doing("instances 2") as doing:
+        doing("it is loaded")
+        assert seen.wait(60)
+    assert told[0] == "  instances 2: it is loaded; it has taken 0.01 s until now"

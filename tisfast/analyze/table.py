@@ -11,6 +11,11 @@ from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Share, Trial
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
 
+CSV_HEADS = (
+    *("Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"),
+    *("Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"),
+    "Failure",
+)
 HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "GPU memory", "")
 
 
@@ -92,11 +97,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
     """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(
-        ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
-        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
-        + ["Failure"]
-    )
+    rows.writerow(CSV_HEADS)
     for each in ranked:
         trial = each.trial
         level = f"{trial.level:g}"
