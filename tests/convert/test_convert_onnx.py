@@ -81,7 +81,7 @@ def test_where_all_are_wrong_nothing_is_written(tmp_path):
     found = converted(too_large_for_fp16(tmp_path), **options)
     assert (found.best, found.model) == (None, None)
     assert sorted(os.listdir(tmp_path / "out")) == [PAGE, REPORT]
-    allowed = converted(too_large_for_fp16(tmp_path), **options, rtol=1.0)
+    allowed = converted(too_large_for_fp16(tmp_path), **options, verify=lambda *_: True)
     assert allowed.best.name == "onnx fp16" and allowed.model.is_dir()
 
 
