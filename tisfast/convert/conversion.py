@@ -277,7 +277,7 @@ class _Run:
             )
             if wrong := difference.wrong or served_as.wrong:
                 return replace(found, status="wrong", reason=wrong)
-            loads = Loads(asked.concurrency, asked.seconds, asked.max_latency_ms > 0, longest)
+            loads = Loads(asked.concurrency, asked.seconds, bool(asked.max_latency_ms), longest)
             found = replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
             failed = failure(found)
             return replace(found, status="failed", reason=failed) if failed else found
