@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analyze.made_trials import trial, variant
-from tisfast.analyze.aims import Aims, Constraint, Simplicity, best_level, ranking
+from tisfast.analyze.aims import Aims, Constraint
+from tisfast.analyze.ranking import Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
 from tisfast.analyze.subject import Subject

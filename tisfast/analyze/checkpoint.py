@@ -13,7 +13,7 @@ from tisfast.bench.documents import read_document
 from tisfast.bench.files import write_text
 from tisfast.errors import BadRequest
 
-SCHEMA: Final = "tisfast analyze 2"
+SCHEMA: Final = "tisfast analyze 3"
 NAME: Final = "checkpoint.json"
 WHAT_IS_SEARCHED: Final = ("search space", "load", "search")
 """Parts of the setup that may change with --checkpoint extend: rows mean the same."""

@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, plain, ranking
+from tisfast.analyze.aims import THROUGHPUT, plain
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
-from tisfast.analyze.confirm import confirm
+from tisfast.analyze.confirm import Finals
 from tisfast.analyze.ending import Ending, Interrupted, say
 from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
+from tisfast.analyze.ranking import Ranked, Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
 from tisfast.analyze.space import Point
@@ -177,6 +178,10 @@ def _files_of(given: Given) -> Mapping[str, Any]:
     return found
 
 
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 class _Analysis:
     """One search, on a server that serves."""
 
@@ -205,7 +210,8 @@ class _Analysis:
         every_level = given.search == "brute" or THROUGHPUT not in {plain(name) for name, _ in given.aims.objectives}
         self._tries = Tries(bench, given.load, given.aims, every_level)
         self._base: Trial | None = None
-        self._ended = "All of the search was done."
+        self._tried = set[Variant]()
+        self._ended = ""
 
     def run(self) -> int:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
@@ -214,6 +220,7 @@ class _Analysis:
         try:
             with self._ending.section("Waiting for in-flight inferences to complete.", bears=1):
                 self._search()
+            self._ended = self._done()
         except (Interrupted, KeyboardInterrupt):
             whole, self._ended = False, "It was interrupted; this is what was measured until then."
         except TisError as error:
@@ -222,7 +229,7 @@ class _Analysis:
         if changed := self._changed():
             whole, self._ended = False, f"{self._ended} {changed}"
             say(f"error: {changed}", error=True)
-        ranked = self._ranked(self._given.confirm + 1)
+        ranked = self._ranked()
         self._write(ranked)
         if not whole:
             return NOT_WHOLE
@@ -294,12 +301,23 @@ class _Analysis:
     def _plan(self) -> str:
         given, levels = self._given, len(self._given.load.levels)
         axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in self._space.axes)
-        known = f"; {self._known} measurements are taken from {given.output}" if self._known else ""
+        known = _counted(self._known, "measurement")
+        known = f"; {known} {'is' if self._known == 1 else 'are'} taken from {given.output}" if self._known else ""
         seconds = 3 * given.asked.settings.window_ms / 1000
+        trials = f" of {_counted(given.trials, 'trial')}" if given.search == "bayesian" else ""
         return (
-            f"{given.asked.model}: {self._space.count} variants of {axes}, at up to {levels} levels of "
-            f"{given.load.mode.replace('_', ' ')}, search {given.search}, {seconds:g} s or more for each{known}"
+            f"{given.asked.model}: {_counted(self._space.variants, 'variant')} of {axes}, at up to "
+            f"{_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}{trials}, "
+            f"{seconds:g} s or more for each{known}"
         )
+
+    def _done(self) -> str:
+        """How a search has come to its end: not each one looks at all variants."""
+        count, tried = self._space.variants, len(self._tried)
+        if tried >= count:
+            return f"All of the search was done: {_counted(count, 'variant')}."
+        how = "The climb came to its end" if self._given.search == "quick" else "All trials were made"
+        return f"{how}: {tried} of {_counted(count, 'variant')} were tried."
 
     def _changed(self) -> str:
         """Whether files are others than before the search: a sentence, or ""."""
@@ -328,14 +346,18 @@ class _Analysis:
             quick(space, start, self._score, given.aims.alike)
         else:
             bayesian(space, start, self._score, given.trials)
-        if given.search != "brute":
-            for each in self._ranked()[: given.best]:
-                tries.sweep(each.trial.variant)
-            tries.sweep(DEFAULT)
-        confirm(self._ranked, tries.bench.again, given.aims, best=given.best, times=given.confirm)
+        simple = Simplicity(space)
+        firsts = ranking([each.first for each in self._rows()], given.aims, simple)  # also where turns were made before
+        for variant in [*(each.trial.variant for each in firsts[: given.best]), DEFAULT]:
+            if given.search != "brute":
+                tries.sweep(variant)
+            tries.refine(variant)
+        finals = Finals(self._rows, tries.bench.again, tries.refine, given.aims, simple)
+        finals.confirm(given.best, given.confirm)
 
     def _score(self, point: Point) -> float:
         variant = self._space.variant(point)
+        self._tried.add(variant)
         if self._base is None:  # the default has no row that is good: the first variant that has one takes its place
             self._base = best_level(self._tries.rows(variant), self._given.aims, None)
         return self._tries.score(variant, self._base)
@@ -363,13 +385,13 @@ class _Analysis:
         ]
         return [*measured, *self._lost]
 
-    def _ranked(self, needed: int = 1) -> list[Ranked]:
-        return ranking(self._rows(), self._given.aims, Simplicity(self._space), needed)
+    def _ranked(self) -> list[Ranked]:
+        return ranking(self._rows(), self._given.aims, Simplicity(self._space))
 
     def _write(self, ranked: list[Ranked]) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
-        said = explained(ranked, trials, given.aims, self._subject, given.confirm + 1)
+        said = explained(ranked, trials, given.aims, self._subject, given.confirm)
         say(f"\n{self._ended}\n\n{table(ranked).rstrip()}")
         for line in failures(trials):
             say(f"failed: {line}")
@@ -392,7 +414,8 @@ class _Analysis:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            places = "a configuration in best/1" if best == 1 else f"configurations in best/1 to best/{best}"
+            to = "and" if best == 2 else "to"
+            places = "a configuration in best/1" if best == 1 else f"configurations in best/1 {to} best/{best}"
             say(f"\nWritten to {folder}: report.html, results.csv, {places}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:

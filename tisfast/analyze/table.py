@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from tisfast.analyze.aims import Ranked
+from tisfast.analyze.ranking import Ranked
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Share, Trial
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
@@ -35,20 +35,26 @@ def _times(figures: Trial | Share) -> list[str]:
 def cells(place: int, ranked: Ranked) -> list[str]:
     """A variant's row."""
     trial = ranked.trial
-    notes = [*ranked.broken, *([] if trial.stable else ["not stable"]), *(["client limited"] if trial.limited else [])]
     return [
         str(place),
         trial.variant.text,
         trial.load,
         f"{trial.throughput:.4g}",
-        "-" if ranked.gain is None else f"{ranked.gain:+.3g} %",
+        ranked.gain_text,
         milliseconds(trial, "avg"),
         milliseconds(trial, "p99"),
         *_times(trial),
         "-" if trial.memory_mb is None else f"{trial.memory_mb:.4g} MB",
         "-" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.4g} MB",
-        "; ".join(notes),
+        remark(ranked),
     ]
+
+
+def remark(ranked: Ranked) -> str:
+    """What is to be known of a variant's figures, "" where it is nothing."""
+    stable, limited = ranked.trial.stable, ranked.trial.limited
+    notes = [*ranked.broken, ranked.note, "" if stable else "not stable", "client limited" if limited else ""]
+    return "; ".join(each for each in notes if each)
 
 
 def failed_cells(trial: Trial) -> list[str]:
@@ -95,7 +101,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
     rows.writerow(
         ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
         + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
-        + ["Failure"]
+        + ["Gain", "Remark", "Failure"]
     )
     for each in ranked:
         trial = each.trial
@@ -115,12 +121,14 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
                     f"{figures.latency_ms['p99']:.6g}" if "p99" in figures.latency_ms else "",
                     "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
                     "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
+                    each.gain_text,
+                    remark(each),
                     "",
                 ]
             )
     for trial in failed:
         for model in subject.served(trial.variant):
             columns = [f"{trial.level:g}", ""] if trial.mode == "concurrency" else ["", f"{trial.level:g}"]
-            unknown = ["", "", "No", "", "", "", ""]
+            unknown = ["", "", "No", "", "", "", "", "", ""]
             rows.writerow([model, batch_size, *columns, trial.variant.text, *unknown, trial.failure])
     return out.getvalue()
