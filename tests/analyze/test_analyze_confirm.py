@@ -81,8 +81,8 @@ def searched(true, seed):
 
 def test_what_is_no_better_than_the_default_hardly_ever_wins():
     """40 variants that are the default under other names."""
-    won = sum(searched({}, seed) != 0 for seed in range(60))
-    assert won <= 6
+    won = sum(searched({}, seed) != 0 for seed in range(40))
+    assert won <= 4
 
 
 @pytest.mark.parametrize(("gain", "least"), [(1.2, 19), (26, 20)])

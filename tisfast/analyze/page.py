@@ -145,7 +145,7 @@ def _table(result: Result) -> str:
     return (
         f"<section><h2>Variants</h2>{_grid(named[0], named[1:])}"
         '<p class="soft">Each variant at its best level. batch: samples of an execution on average; queue: share of '
-        "the time within the server. The first one is recommended, the others follow by their gains; within "
+        "the time within the server. The first one is recommended, the rest follow by their gains; within "
         f"{result.aims.margin:g} % variants are alike, and the simpler one stands first. Where a level was measured "
         "again by turns, its figures are of the turns alone: inferences and latencies are medians, also p99; batch and "
         "queue are of all their requests, and memory is the most; the gain is that of the turns which it shares with "
