@@ -59,7 +59,8 @@ class LocalServer:
 
     flags: those of `tisfast serve`.  directory: where guests meet the server, by default a private temporary folder;
     environment: variables of the server's process beside those of this one; own_models: it serves a repository of its
-    own, `models`, whose models are loaded by call; control_token: what such calls must have then, as loading runs code
+    own, `models`, whose models are loaded by call; joins: this program is its guest;
+    control_token: what such calls must have then, as loading runs code
     and other users of this machine reach the port, too.  Nothing starts before `start`.
     *_address: HOST:PORT for a client on this machine, with the port that the system chose for a 0; None where the
     server does not listen.
@@ -73,9 +74,10 @@ class LocalServer:
         environment: Mapping[str, str] | None = None,
         own_models: bool = False,
         control_token: str = "",
+        joins: bool = True,
     ) -> None:
         self._flags, self._given, self._environment = tuple(flags), directory, dict(environment or {})
-        self._own_models, self.control_token = own_models, control_token
+        self._own_models, self.control_token, self._joins = own_models, control_token, joins
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._starting: _Running | None = None
@@ -104,7 +106,8 @@ class LocalServer:
                     *(running.serve_models(self.control_token) if self._own_models else ()),
                 ]
                 told = running.start(flags, self._environment, seconds_max)
-                running.join()
+                if self._joins:
+                    running.join()
             except BaseException:
                 running.end(0.0)
                 raise
@@ -117,7 +120,10 @@ class LocalServer:
 
     @property
     def guest(self) -> Any:
-        """This program's connection: a tisfast_worker.guest.Server.  Raises Unavailable before `start`."""
+        """This program's connection: a tisfast_worker.guest.Server; None without `joins`.
+
+        Raises Unavailable before `start`.
+        """
         return self._started().guest
 
     @property

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 from tests.system.helpers import ROOT
-from tisfast.analyze.ending import SIGNALS, Ending, Interrupted
+from tisfast.analyze import ending as module
+from tisfast.analyze.ending import SIGNALS, Doing, Ending, Interrupted
 
 
 def send(number=signal.SIGINT):
@@ -87,3 +88,13 @@ def test_where_nobody_reads_it_goes_on():
     process.stdout.close()
     _, err = process.communicate(b"\n")
     assert (process.returncode, err) == (0, b"c\n")
+
+
+def test_what_takes_long_is_told(monkeypatch):
+    told, seen = [], threading.Event()
+    monkeypatch.setattr(module, "LONG_SECONDS", 0.01)
+    monkeypatch.setattr(module, "say", lambda text: told.append(text) or seen.set())
+    with Doing("instances 2") as doing:
+        doing("it is loaded")
+        assert seen.wait(60)
+    assert told[0] == "  instances 2: it is loaded; it has taken 0.01 s until now"

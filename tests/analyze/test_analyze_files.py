@@ -18,13 +18,14 @@ from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
 from tisfast.analyze.ranking import Simplicity, ranking
-from tisfast.analyze.space import Axis, Space
+from tisfast.analyze.space import Automatic, Axis, Space
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
 from tisfast.analyze.trials import joined
 from tisfast.analyze.variants import configured
+from tisfast.analyze.written_files import check_ours, same_reason, write
 from tisfast.bench.flags import parser as bench_parser
-from tisfast.errors import BadRequest, ConfigError
+from tisfast.errors import BadRequest, ConfigError, Unavailable
 
 SPACE = Space((Axis("instances", (1, 2, 4)),))
 OWN = ["-m", "m", "--model-repository", "models"]
@@ -87,6 +88,10 @@ def test_a_whole_command_line():
         ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
         ([*OWN, "--set", "x=[1"], "the list is no JSON"),
         ([*OWN, "--set", "x=1", "--set", "x=2"], "x is given twice"),
+        ([*OWN, "--instances", "1,2", "--instances", "7"], "instances is given twice: give all its values at once"),
+        ([*OWN, "--set", f"x=[{'9' * 5000}]"], "the list is no JSON (Exceeds the limit"),
+        ([*OWN, "--set", "x=" + 100_000 * "["], "lists or objects lie too deep within each other"),
+        ([*OWN, "--first-request", "-1"], "--first-request -1: it is a number of seconds up to 600"),
         ([*OWN, "--set", 'x={"a":1', "--set", "x=2"], "the value is no JSON"),
         ([*OWN, "--set", "x=1", "--set", "x.y=2"], "x.y is within x, which is given, too"),
         ([*OWN, "--instances", "1,2", "--set", "instance_group=[[]]"], "instance_group"),
@@ -155,6 +160,7 @@ def test_a_checkpoint_tells_all_levels_apart(tmp_path):
         {"rounds": [{"turn": 1, "throughput": "x", "latency_ms": {}, "memory_mb": None, "models": {}}]},
         {"level": None},
         {"memory_mb": "much"},
+        {"throughput": 10**400},
         {"variant": {"instances": 1.5}},
         {"served": {"queue_us": 1}},
         {"models": {"a": {"throughput": 1, "latency_ms": {}, "supported": 1, "served": None}}},
@@ -187,7 +193,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     file = tmp_path / "checkpoint.json"
     whole = file.read_text()
     for text, told in (
-        (whole[:-20], "is no JSON"),
+        (whole[:-20], r"it was changed or cut; take another --output-directory, or --checkpoint new"),
+        ("[]", "is no checkpoint of this version"),
         (whole.replace("analyze 3", "analyze 2"), "is no checkpoint of this version"),
         (whole.replace('"trials": []', '"trials": [{"variant": {}}]'), "has a row that cannot be read"),
     ):
@@ -368,3 +375,69 @@ def test_a_browser_draws_the_page_without_a_complaint(tmp_path, width):
     aims = Aims(constraints=(Constraint("latency_p99", 35, True), Constraint("throughput", 150, False)))
     result = Result("m", ranked(aims=aims), ROWS, aims, ["Because."], "All was done.", {"model": "m"}, ["-count: 1"])
     draw(page(result), tmp_path, width)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "ours"),
+    [
+        ("report.html", "<title>My notes</title>", page(Result("m", [], [], Aims(), [], "", {}, []))),
+        ("results.csv", "a,b\n1,2\n", csv_text(1, SUBJECT, [])),
+        ("checkpoint.json", '{"weights": 1}', '{"schema": "tisfast analyze 1"}'),
+        ("best/1/config.pbtxt", 'name: "mine"', "# rank 1 of tisfast analyze"),
+        ("best/2/m/config.pbtxt", 'name: "mine"', "# rank 1 of tisfast analyze"),
+    ],
+)
+def test_what_a_person_made_is_not_replaced(tmp_path, name, theirs, ours):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(ours)
+    check_ours(tmp_path)
+    file.write_text(theirs)
+    with pytest.raises(BadRequest, match="tisfast analyze has not written it"):
+        check_ours(tmp_path)
+
+
+def test_a_checkpoint_that_was_cut_is_ours(tmp_path):
+    Checkpoint.opened(tmp_path, SETUP, "new").save()
+    file = tmp_path / "checkpoint.json"
+    file.write_text(file.read_text()[:-20])
+    check_ours(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("optimization.priority=FOO", "optimization.priority"),
+        ("dynamic_batching.max_queue_delay_microsecond=1", "did you mean 'max_queue_delay_microseconds'?"),
+        ("max_batchsize=1", "did you mean 'max_batch_size'?"),
+        ("input=1", "'input' takes a list"),
+        ("name=a,b", "it is the name of the model's folder, 'm'"),
+        ("foo.bar=1,2", "unknown key 'foo'"),
+    ],
+)
+def test_settings_that_no_configuration_has_are_refused(setting, told):
+    space = read([*OWN, "--set", setting]).space
+    with pytest.raises(BadRequest) as error:
+        SUBJECT.space(space, Automatic())
+    assert told in str(error.value)
+
+
+def test_a_setting_that_a_configuration_has_is_searched():
+    for setting in ("parameters.x=1,a", "dynamic_batching.preserve_ordering=true,false", "backend=python,onnx"):
+        assert SUBJECT.space(read([*OWN, "--set", setting]).space, Automatic()).count == 2
+
+
+def test_a_full_disk_is_told_with_what_helps(tmp_path):
+    """The checkpoint's error and a report's have one reason, so that it is said once."""
+    for name in ("checkpoint.json", "results.csv"):
+        (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(Unavailable) as first:
+        Checkpoint(tmp_path, SETUP).save()
+    with pytest.raises(Unavailable) as second:
+        write(tmp_path / "results.csv", "x")
+    for error in (first, second):
+        assert "(No space left on device): make room there, or name another output directory with -o" in str(
+            error.value
+        )
+    assert same_reason(first.value, second.value)
+    assert not same_reason(first.value, Unavailable(f"{tmp_path} could not be written (Permission denied): x"))

@@ -240,3 +240,15 @@ def test_formats_without_figures_are_named():
     found = ranking(rows, Aims(), Simplicity(Space(())))
     said = "\n".join(explained(found, rows, Aims(), formats))
     assert "By formats, the best of each: a: 100/s, b: it failed, c: not measured." in said
+
+
+def test_what_is_said_of_one_format_is_instead_of_what_is_said_of_all():
+    for flags in (["B:3,4", "1:2"], ["1:2", "B:3,4"]):
+        found = read(["--formats", "A,B", *OWN, *(f"--instances={each}" for each in flags)]).space
+        assert {axis.name: axis.values for axis in found.axes} == {"A:instances": (1, 2), "B:instances": (3, 4)}
+    together = read(["-m", "A,B", *OWN, "--instances", "A:5,6", "--instances", "1:2"]).space
+    assert {axis.name: axis.values for axis in together.axes} == {"A:instances": (5, 6), "B:instances": (1, 2)}
+    with pytest.raises(ConfigError, match="A:instances is given twice"):
+        read(["-m", "A,B", *OWN, "--instances", "A:1", "--instances", "A:2"])
+    with pytest.raises(ConfigError, match="instances is given twice"):
+        read(["-m", "A,B", *OWN, "--instances", "1", "--instances", "2"])

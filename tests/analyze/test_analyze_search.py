@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -51,6 +52,20 @@ def test_climbing_goes_round_a_corner_and_past_failures():
 
     quick(GRID, (0, 0), score, 0.01)
     assert (2, 2) in asked  # it went on from (1, 1)
+
+
+def test_climbing_steps_over_values_that_fail():
+    """1 to 3 fail in a row; 4 does not.  Where more fail, nothing behind them is looked at."""
+    line = Space((Axis("instances", (1, 2, 3, 4, 5, 6)),))
+    for failing, reached in ((1, 2), (3, 4), (4, None)):
+        asked = {}
+
+        def score(point, failing=failing, asked=asked):
+            return asked.setdefault(point, -math.inf if 1 <= point[0] <= failing else float(point[0]))
+
+        quick(line, (0,), score, 0.0)
+        assert (5,) in asked if reached else max(asked) == (4,)
+        assert reached is None or asked[reached,] == reached
 
 
 def test_the_search_begins_at_the_nearest_values():
@@ -431,3 +446,15 @@ def test_a_row_in_which_a_model_was_given_nothing_is_followed_by_more_load():
 
     _, found = tries(rows, config=AT_ONCE, every_level=True)
     assert [row.level for row in found.rows(DEFAULT)][:3] == [1, 2, 4]
+
+
+def test_a_group_that_is_written_out_is_the_default():
+    """With the name and the empty lists that a server fills in."""
+    group = {"name": "m", "kind": "KIND_CPU", "count": 1, "gpus": [], "secondary_devices": []}
+    config = {**CONFIG, "instance_group": [group]}
+    for text, same in (('[{"kind": "KIND_CPU", "count": 1}]', True), ('[{"kind": "KIND_CPU", "count": 2}]', False)):
+        made = configured(variant(instance_group=text), config)["instance_group"]
+        assert (made == [group]) is same
+        assert made[0]["gpus"] == []
+    other = [{"kind": "KIND_CPU", "count": 1}] * 2
+    assert configured(variant(instance_group=json.dumps(other)), config)["instance_group"] == other

@@ -15,7 +15,8 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tisfast.analyze.arguments import parser, read, read_all
-from tisfast.analyze.model_analyzer import ELSEWHERE, HARMLESS, PLAIN, READERS, REASONS, REFUSED, SCRATCH
+from tisfast.analyze.model_analyzer import READERS
+from tisfast.analyze.model_analyzer_keys import ELSEWHERE, HARMLESS, PLAIN, REASONS, REFUSED, SCRATCH
 from tisfast.errors import ConfigError
 
 # As Model Analyzer's documentation writes them.
@@ -397,3 +398,49 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ConfigError, match="is no JSON"):
         read(["-f", str(tmp_path / "x.json")])
+
+
+def test_everything_that_is_refused_is_named_at_once(given):
+    text = """
+model_repository: m
+profile_models: [batchy]
+triton_launch_mode: docker
+gpus: all
+reload_model_disable: true
+duration_seconds: 3
+collect_cpu_metrics: true
+"""
+    with pytest.raises(ConfigError) as error:
+        given(text)
+    told = str(error.value)
+    assert told.startswith("3 keys are not served")
+    for key in ("triton_launch_mode ('docker': no container is started", "reload_model_disable", "duration_seconds"):
+        assert key in told
+    assert "collect_cpu_metrics" not in told
+
+
+def test_what_is_passed_over_is_told(given):
+    notes = given("model_repository: m\nprofile_models: m\ngpus: all\ncollect_cpu_metrics: true\n").notes
+    assert [each.partition(":")[0] for each in notes] == ["gpus", "collect_cpu_metrics"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "run_config_search_max_instance_count: lots",
+            "run_config_search_max_instance_count: 'lots' is no whole number",
+        ),
+        ("num_configs_per_model: 1.5", "num_configs_per_model: 1.5 is no whole number"),
+        ("latency_budget: soon", "latency_budget: 'soon' is no number"),
+        ("constraints: {perf_throughput: {max: x}}", "constraints.perf_throughput.max: 'x' is no number above 0"),
+        ("constraints: {perf: {max: 1}}", "constraints.perf: 'perf' is no metric"),
+        ("objectives: {perf_throughput: -1}", "objectives.perf_throughput: -1 is no weight above 0"),
+        ("objectives: [speed]", "objectives: 'speed' is no metric"),
+    ],
+)
+def test_errors_name_keys_and_no_flags(given, text, told):
+    with pytest.raises(ConfigError) as error:
+        given(f"model_repository: m\nprofile_models: m\n{text}\n")
+    assert str(error.value).startswith(told)
+    assert "--" not in str(error.value)

@@ -138,11 +138,18 @@ def test_a_variant_that_does_not_load_is_a_row(search):
 
 
 def test_where_all_variants_fail_the_exit_code_tells(search):
-    code, text, err, out = search(ALONE, PLAIN, "--set", "bogus.key=1", "--concurrency", "1")
+    """Also where the default is one of the values that are searched."""
+    code, text, err, out = search(ALONE, PLAIN, "--set", "backend=python,nosuch", "--concurrency", "1")
     assert code == 3, text
-    assert "no variant but the default could be measured" in err
-    (line,) = [each for each in text.splitlines() if each.startswith("failed: bogus.key 1, concurrency 1: ")]
+    assert "no variant but the default could be measured; the lines with 'failed:' have the reasons" in err
+    (line,) = [each for each in text.splitlines() if each.startswith('failed: backend "nosuch", concurrency 1: ')]
     assert line.partition("1: ")[2] in (out / "results.csv").read_text().replace('""', '"')
+
+
+def test_where_there_is_no_other_variant_the_exit_code_tells(search):
+    code, text, err, _ = search(ALONE, PLAIN, "--instances", "1,1", "--concurrency", "1")
+    assert code == 3, text
+    assert "what is searched has no other configuration: name more values" in err
 
 
 def test_batches_grow_with_the_maximum_where_the_file_leaves_their_size_to_the_server(search):
@@ -362,6 +369,7 @@ def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
         (("-m", "made", "--model-repository", tmp_path / "no"), "is no folder"),
         (("-m", "made", "-u", "127.0.0.1:1"), "Connection refused"),
         ((*own, "--max-batch-sizes", "1,2"), "model 'made' has max_batch_size 0"),
+        ((*own, "--set", "bogus.key=1"), "unknown key 'bogus'"),
         ((*own, "--set", "instance_group.count=1,2"), "'instance_group' is no message of the configuration"),
         ((*own, "--server-flag=--no-such-flag"), "no-such-flag"),
         ((*own[2:], "-m", "open"), "--shape"),

@@ -57,14 +57,14 @@ def test_figures_of_another_mix_are_not_taken(two, tmp_path):
     for number, code in ((1, 0), (1, 0), (2, 99)):
         models = [{"model": "many", "parameters": {"number": number}}, {"model": "wide"}]
         mix.write_text(json.dumps({"models": models}))
-        found, text, err = analyze(*own, "--instances", "many:1")
+        found, text, err = analyze(*own, "--instances", "many:1,2")
         assert found == code, (text, err)
     assert "as requests of the models differs" in err
 
 
 def test_configurations_of_other_models_do_not_stay_beside(two):
     repository, out = two
-    flags = ("--model-repository", repository, "-o", out, *SHORT, "--concurrency", "2", "--instances", "1")
+    flags = ("--model-repository", repository, "-o", out, *SHORT, "--concurrency", "2", "--instances", "1,2")
     own = out / "best" / "1" / "mine.txt"
     for models, files in (
         ("many", ["1/config.pbtxt"]),

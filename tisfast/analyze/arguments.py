@@ -83,7 +83,8 @@ class Given:
     models: that are varied: several are served together, or, with formats, one at a time; repository: None for a
     server that runs; space: None for the automatic one; trials: variants that the bayesian search measures; confirm: so
     often the best ones are measured again; best: so many configurations are written; checkpoint: of MODES; bench: its
-    flags by name, without the values of headers, which may be secrets; notes: what is told before it begins.
+    flags by name, without the values of headers, which may be secrets; notes: what is told before it begins;
+    first_seconds: that a variant's first request may take, 0: as long as others let expect.
     """
 
     asked: Asked
@@ -104,6 +105,7 @@ class Given:
     explain: bool
     bench: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    first_seconds: float = 0.0
 
     @property
     def data(self) -> list[Data]:
@@ -161,6 +163,13 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--trials", type=int, default=20, metavar="N", help="variants of --search bayesian; default 20")
     group.add_argument(
         "--confirm", type=int, default=3, metavar="N", help="the best and the default again, by turns; 3"
+    )
+    group.add_argument(
+        "--first-request",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="a variant's first request may take; default 10 times the default's, from 20 to 60",
     )
     group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
     for name, least, most in AUTOMATIC:
@@ -220,6 +229,11 @@ def read(arguments: Sequence[str]) -> Given:
             raise ConfigError(f"{name} {count}: it is at least 1")
     if not 0 <= given.confirm <= limits.ANALYZE_CONFIRM_MAX:
         raise ConfigError(f"--confirm {given.confirm}: it is from 0 to {limits.ANALYZE_CONFIRM_MAX}")
+    if not 0 <= given.first_request <= limits.ANALYZE_LOAD_SECONDS_MAX:
+        raise ConfigError(
+            f"--first-request {given.first_request:g}: it is a number of seconds up to "
+            f"{limits.ANALYZE_LOAD_SECONDS_MAX:g}"
+        )
     if given.search == "bayesian" and importlib.util.find_spec("optuna") is None:
         raise ConfigError("--search bayesian needs Optuna, which is not installed: pip install 'tisfast[analyze]'")
     return Given(
@@ -241,6 +255,7 @@ def read(arguments: Sequence[str]) -> Given:
         explain=given.explain,
         bench=flags,
         notes=notes,
+        first_seconds=given.first_request,
     )
 
 

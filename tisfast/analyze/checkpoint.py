@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tisfast.analyze.field_types import check_fields
 from tisfast.analyze.trials import Trial, from_json, to_json
-from tisfast.bench.documents import read_document
+from tisfast.bench.documents import FILE_BYTES_MAX
 from tisfast.bench.files import write_text
+from tisfast.bench.json_file import read_json
 from tisfast.errors import BadRequest
 
 SCHEMA: Final = "tisfast analyze 3"
 NAME: Final = "checkpoint.json"
+REMEDY: Final = "make room there, or name another output directory with -o; the same command goes on"
+"""Where a file of the output directory cannot be written."""
 WHAT_IS_SEARCHED: Final = ("search space", "load", "search")
 """Parts of the setup that may change with --checkpoint extend: rows mean the same."""
 MODES: Final = ("resume", "extend", "new")
@@ -33,9 +36,11 @@ class Checkpoint:
         made = cls(folder, setup)
         if mode == "new" or not made._file.exists():
             return made
-        document = read_document(str(made._file))
         hint = "take another --output-directory, or --checkpoint new, which forgets its figures"
-        if document.get("schema") != SCHEMA:
+        document = read_json(
+            str(made._file), str(made._file), FILE_BYTES_MAX, (hint, hint, f"it was changed or cut; {hint}")
+        )
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise BadRequest(f"{made._file} is no checkpoint of this version of tisfast analyze; {hint}")
         before = document.get("setup")
         if not isinstance(before, dict):
@@ -65,11 +70,15 @@ class Checkpoint:
         """Keep a row; `save` writes it."""
         self.trials[trial.key] = trial
 
+    def forget(self, which: Callable[[Trial], bool]) -> None:
+        """Rows that are measured again."""
+        self.trials = {key: each for key, each in self.trials.items() if not which(each)}
+
     def save(self) -> None:
         """Write all.  Raises Unavailable, with the reason."""
         rows = [to_json(each) for each in self.trials.values()]
         text = json.dumps({"schema": SCHEMA, "setup": self._setup, "trials": rows}, indent=1, allow_nan=False)
-        write_text(self._file, text + "\n")
+        write_text(self._file, text + "\n", REMEDY)
 
 
 def _short(value: Any) -> str:

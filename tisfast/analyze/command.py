@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import THROUGHPUT, plain
+from tisfast.analyze.aims import GPU_MEMORY, THROUGHPUT, plain
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.confirm import Finals
-from tisfast.analyze.ending import Ending, Interrupted, say
+from tisfast.analyze.ending import Doing, Ending, Interrupted, say
 from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
@@ -24,15 +24,16 @@ from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
 from tisfast.analyze.space import Point
 from tisfast.analyze.subject import Subject, same_tensors
-from tisfast.analyze.table import csv_text, failures, milliseconds, table
+from tisfast.analyze.table import about, counted, csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
-from tisfast.analyze.tries import ASK_SECONDS, Bench, Tries, asked_of, session_of
+from tisfast.analyze.tries import ASK_SECONDS, LATE, Bench, Tries, asked_of, session_of
 from tisfast.analyze.variants import DEFAULT, FORMAT, Variant, canonical
+from tisfast.analyze.written_files import RANK, REPORT, TABLE, check_ours, forget, make, same_reason, write
 from tisfast.bench.client_side import machine
-from tisfast.bench.files import write_text
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
-from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
+from tisfast.errors import BadRequest, ConfigError, TisError
+from tisfast.native.nvml import open_nvml
 from tisfast.repo.written_folder import config_text
 
 FINE: Final = 0
@@ -44,8 +45,6 @@ NOTHING: Final = 3
 """No variant could be measured, or none but the default."""
 WRONG: Final = 99
 """The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
-RANK: Final = "# rank "
-"""How the configurations begin that are written."""
 SWITCH_SECONDS: Final = 0.0001
 """As tisfast bench's."""
 AS_IN_REPOSITORY: Final = (
@@ -108,9 +107,13 @@ def _served(given: Given) -> int:
 def _searched(given: Given, server: Server, ending: Ending) -> int:
     try:
         with ending.section("", bears=0):
-            _make(given.output)
+            _check_gpus(given)
+            check_ours(given.output)
+            make(given.output)
             if isinstance(server, OwnServer):
-                ending.wait_for(server.start, server.abandon)
+                with Doing("the server") as doing:
+                    doing("it is started")
+                    ending.wait_for(server.start, server.abandon)
             analysis = _Analysis(given, server, ending)
     except (Interrupted, KeyboardInterrupt):
         say("error: it was interrupted before anything was measured", error=True)
@@ -118,32 +121,17 @@ def _searched(given: Given, server: Server, ending: Ending) -> int:
     return analysis.run()
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(
-            f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
-        ) from None
-
-
-def _forget(folder: Path, written: Container[Path]) -> None:
-    """Configurations of a run before that this one has not: they would stand beside it as if they were of it."""
-    for file in [*folder.glob("best/*/config.pbtxt"), *folder.glob("best/*/*/config.pbtxt")]:  # of each model
-        place = file.relative_to(folder).parts[1]
-        if not place.isdecimal() or file in written:
-            continue
-        try:
-            if not file.read_text(encoding="utf-8", errors="replace").startswith(RANK):
-                continue  # somebody else's
-            file.unlink()
-            for parent in (file.parent, folder / "best" / place):
-                if parent.exists() and not any(parent.iterdir()):
-                    parent.rmdir()
-        except OSError as error:
-            raise Unavailable(
-                f"{file} is of a run before, and could not be removed ({error.strerror}); remove it"
-            ) from None
+def _check_gpus(given: Given) -> None:
+    """Raises BadRequest where their memory is wanted, and this machine has none."""
+    wanted = [*(name for name, _ in given.aims.objectives), *(each.metric for each in given.aims.constraints)]
+    if GPU_MEMORY not in wanted:
+        return
+    nvml = open_nvml()
+    if nvml is not None and nvml.count():
+        return
+    raise BadRequest(
+        f"{GPU_MEMORY} is not known on this machine, as NVML tells of no GPU: leave that objective or bound out"
+    )
 
 
 def _connect(given: Given) -> Callable[[str, float], Client]:
@@ -178,16 +166,15 @@ def _files_of(given: Given) -> Mapping[str, Any]:
     return found
 
 
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
-
-
 class _Analysis:
     """One search, on a server that serves."""
 
     def __init__(self, given: Given, server: Server, ending: Ending) -> None:
         self._given, self._server, self._ending = given, server, ending
-        self._lost: list[Trial] = []  # formats that the server does not load
+        self._lost: list[Trial] = []  # formats that the server does not load, or that do not answer
+        self._first_seen = 0.0  # seconds of the slowest first request
+        self._most = 0  # variants; 0: not known yet
+        self._numbers: dict[str, int] = {}  # of the variants, in the order in which they are measured
         self._models = self._looked_up()
         unknown = next((name for name, model in self._models.items() if not model.config), None)
         if unknown is not None:
@@ -200,15 +187,24 @@ class _Analysis:
         self._space = self._subject.space(given.space, given.automatic)
         self._made_with = self._setup()
         self._checkpoint = Checkpoint.opened(given.output, self._made_with, given.checkpoint)
+        if given.first_seconds:
+            self._checkpoint.forget(lambda trial: LATE in trial.failure)
         self._known = len(self._rows()) - len(self._lost)
+        variants = self._space.variants
+        self._count = variants if given.search != "bayesian" else min(given.trials, variants)
         if isinstance(server, RunningServer):
             say(AS_IN_REPOSITORY.format(url=given.asked.address))
-            ending.wait_for(server.try_load, server.abandon)
+            with Doing(given.asked.model) as doing:
+                doing("it is loaded as it is")
+                ending.wait_for(server.try_load, server.abandon)
         bench = Bench(server, _connect(given), given.asked, self._subject, self._checkpoint, self._told, ending)
+        bench.first_seconds, bench.first_seen = given.first_seconds, self._first_seen
         bench.loaded = {name: canonical(config) for name, config in configs.items()}
         # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
         every_level = given.search == "brute" or THROUGHPUT not in {plain(name) for name, _ in given.aims.objectives}
         self._tries = Tries(bench, given.load, given.aims, every_level)
+        nearest = self._space.variant(self._space.start(self._subject.in_force))
+        self._most = self._count + (self._tries.same(nearest) != DEFAULT)
         self._base: Trial | None = None
         self._tried = set[Variant]()
         self._ended = ""
@@ -216,31 +212,45 @@ class _Analysis:
     def run(self) -> int:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
         say(f"*** {self._plan()} ***")
-        whole = True
+        whole, failed = True, None
         try:
             with self._ending.section("Waiting for in-flight inferences to complete.", bears=1):
                 self._search()
             self._ended = self._done()
         except (Interrupted, KeyboardInterrupt):
             whole, self._ended = False, "It was interrupted; this is what was measured until then."
+            if not any(not each.failure for each in self._rows()):
+                self._ended = "It was interrupted before anything was measured."
         except TisError as error:
             whole, self._ended = False, f"It ended early: {error.message}"
+            failed = error
             say(f"error: {error}", error=True)
         if changed := self._changed():
             whole, self._ended = False, f"{self._ended} {changed}"
             say(f"error: {changed}", error=True)
         ranked = self._ranked()
-        self._write(ranked)
+        try:
+            self._write(ranked, "It ended early, as the error says." if failed is not None else self._ended)
+        except TisError as error:
+            if failed is None:
+                raise
+            if not same_reason(error, failed):
+                say(f"error: {error}", error=True)
+            return WRONG
         if not whole:
             return NOT_WHOLE
         if not ranked:
             return NOTHING
-        if self._all_failed(ranked):
-            say(
-                "error: no variant but the default could be measured; the lines with 'failed:' have the reasons",
-                error=True,
+        if all(each.trial.variant == DEFAULT for each in ranked):
+            why = (
+                "the lines with 'failed:' have the reasons"
+                if failures(self._rows())
+                else "what is searched has no other configuration: name more values"
             )
+            say(f"error: no variant but the default could be measured; {why}", error=True)
             return NOTHING
+        if ranked[0].broken:
+            say(f"No variant keeps all bounds; of the one that is nearest {'; '.join(ranked[0].broken)}.")
         return NONE_KEEPS if ranked[0].broken else FINE
 
     # ---- before
@@ -253,10 +263,37 @@ class _Analysis:
             found = {name: look_up(client, replace(given.asked, model=name)) for name in names}
             if given.formats:
                 same_tensors({name: model.metadata for name, model in found.items()})
-            for name in list(found)[: 1 if given.asked.mix else None]:
-                with session_of(client, asked_of(given.asked, address, [name])) as session:
-                    session.probe()
+        for name in list(found)[: 1 if given.asked.mix else None]:
+            try:
+                self._probe(name)
+            except TisError as error:
+                if not given.formats or name == given.models[0]:
+                    raise
+                del found[name]
+                self._lost.append(self._not_served(name, f"it failed: {self._mended(list(found), error)}"))
         return found
+
+    def _probe(self, name: str) -> None:
+        given, address = self._given, self._server.address()
+        with (
+            _connect(given)(str(address), ASK_SECONDS) as client,
+            session_of(client, asked_of(given.asked, address, [name])) as session,
+            Doing(f"the first request of {name}") as doing,
+        ):
+            doing("it is waited for")
+            session.stop = self._ending.stop
+            session.probe_seconds = given.first_seconds or session.probe_seconds
+            session.probe()
+            if self._ending.stop.requested:
+                raise Interrupted
+            self._first_seen = max(self._first_seen, session.probed_seconds)
+
+    def _mended(self, served: Sequence[str], error: TisError) -> str:
+        """What failed, in words, when there is a server again that has these formats."""
+        ended = self._ending.wait_for(self._server.mend, self._server.abandon)
+        for each in served[1:] if ended else ():  # it was started again with the first one
+            self._ending.wait_for(partial(self._server.load, each, None), self._server.abandon)
+        return f"{ended}: {error.message}" if ended else error.message
 
     def _served(self) -> list[str]:
         """The formats that a server of our own loads, behind the first: one that it does not load is a row."""
@@ -267,15 +304,12 @@ class _Analysis:
                 self._ending.wait_for(partial(self._server.load, name, None), self._server.abandon)
                 found.append(name)
             except TisError as error:
-                ended = self._ending.wait_for(self._server.mend, self._server.abandon)
-                for each in found[1:] if ended else ():  # it was started again with the first one
-                    self._ending.wait_for(partial(self._server.load, each, None), self._server.abandon)
-                self._lost.append(self._not_loaded(name, f"{ended}: {error.message}" if ended else error.message))
+                self._lost.append(self._not_served(name, f"it could not be loaded: {self._mended(found, error)}"))
         return found
 
-    def _not_loaded(self, name: str, why: str) -> Trial:
+    def _not_served(self, name: str, why: str) -> Trial:
         load = self._given.load
-        found = Trial(Variant(((FORMAT, name),)), load.mode, load.levels[0], f"it could not be loaded: {why}")
+        found = Trial(Variant(((FORMAT, name),)), load.mode, load.levels[0], why)
         self._told(found)
         return found
 
@@ -300,24 +334,30 @@ class _Analysis:
 
     def _plan(self) -> str:
         given, levels = self._given, len(self._given.load.levels)
+        every = self._tries.every_level
+        again = (min(given.best, self._count) + 1) * (given.confirm + (0 if every else levels))
+        most = self._count * (levels if every else 1) + again
         axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in self._space.axes)
-        known = _counted(self._known, "measurement")
+        known = counted(self._known, "measurement")
         known = f"; {known} {'is' if self._known == 1 else 'are'} taken from {given.output}" if self._known else ""
         seconds = 3 * given.asked.settings.window_ms / 1000
-        trials = f" of {_counted(given.trials, 'trial')}" if given.search == "bayesian" else ""
+        trials = f" of {counted(given.trials, 'trial')}" if given.search == "bayesian" else ""
+        at_most = "" if given.search == "brute" else "at most "
+        default = " and the default" if self._most > self._count else ""
         return (
-            f"{given.asked.model}: {_counted(self._space.variants, 'variant')} of {axes}, at up to "
-            f"{_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}{trials}, "
-            f"{seconds:g} s or more for each{known}"
+            f"{given.asked.model}: {at_most}{counted(self._count, 'variant')} of {axes}{default}, at up to "
+            f"{counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}{trials}; "
+            f"a measurement takes {seconds:g} s or more, so about {about(most * seconds)} for all that there "
+            f"can be{known}"
         )
 
     def _done(self) -> str:
         """How a search has come to its end: not each one looks at all variants."""
         count, tried = self._space.variants, len(self._tried)
         if tried >= count:
-            return f"All of the search was done: {_counted(count, 'variant')}."
+            return f"All of the search was done: {counted(count, 'variant')}."
         how = "The climb came to its end" if self._given.search == "quick" else "All trials were made"
-        return f"{how}: {tried} of {_counted(count, 'variant')} were tried."
+        return f"{how}: {tried} of {counted(count, 'variant')} were tried."
 
     def _changed(self) -> str:
         """Whether files are others than before the search: a sentence, or ""."""
@@ -367,15 +407,13 @@ class _Analysis:
             f"{trial.throughput:.4g} inferences/s, p99 {milliseconds(trial, 'p99')}"
             + ("" if trial.stable else ", not stable")
         )
-        say(f"  {trial.variant.text}, {trial.load}: {text}")
+        place = ""
+        if self._most:
+            number = self._numbers.setdefault(trial.variant.text, len(self._numbers) + 1)
+            place = f"{number} of {max(number, self._most)}: "
+        say(f"  {place}{trial.variant.text}, {trial.load}: {text}")
 
     # ---- the result
-
-    def _all_failed(self, ranked: list[Ranked]) -> bool:
-        """Of the variants, where the default is none of them; what it gives is no answer to what was asked."""
-        nearest = self._space.variant(self._space.start(self._subject.in_force))
-        others = [each for each in ranked if each.trial.variant != DEFAULT]
-        return not others and bool(failures(self._rows())) and self._tries.same(nearest) != DEFAULT
 
     def _rows(self) -> list[Trial]:
         """Of this search; an earlier one whose checkpoint it extends may have had others."""
@@ -388,11 +426,11 @@ class _Analysis:
     def _ranked(self) -> list[Ranked]:
         return ranking(self._rows(), self._given.aims, Simplicity(self._space))
 
-    def _write(self, ranked: list[Ranked]) -> None:
+    def _write(self, ranked: list[Ranked], ended: str) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
         said = explained(ranked, trials, given.aims, self._subject, given.confirm)
-        say(f"\n{self._ended}\n\n{table(ranked).rstrip()}")
+        say(f"\n{ended}" + (f"\n\n{table(ranked).rstrip()}" if ranked else ""))
         for line in failures(trials):
             say(f"failed: {line}")
         if given.explain:
@@ -402,12 +440,11 @@ class _Analysis:
         for path, text in self._files(ranked, said, trials):
             try:
                 written.add(path)
-                _make(path.parent)
-                write_text(path, text)
+                write(path, text)
             except TisError as error:
                 failed.append(error)
         try:
-            _forget(folder, written)
+            forget(folder, written)
         except TisError as error:
             failed.append(error)
         if failed:
@@ -422,12 +459,17 @@ class _Analysis:
         given, folder = self._given, self._given.output
         name = given.asked.model
         result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
-        yield folder / "report.html", page(result)
+        yield folder / REPORT, page(result)
         failed = out(ranked, trials).values()
-        yield folder / "results.csv", csv_text(given.asked.batch_size, self._subject, ranked, failed)
+        yield folder / TABLE, csv_text(given.asked.batch_size, self._subject, ranked, failed)
         for place, each in enumerate(ranked[: given.best], 1):
             trial, best = each.trial, folder / "best" / str(place)
-            what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
+            what = (
+                f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}, p99 "
+                f"{milliseconds(trial, 'p99')}"
+            )
+            if each.broken:
+                what += f"\n# It does not keep all bounds: {'; '.join(each.broken)}"
             for model, config in self._subject.configured(trial.variant).items():
                 inner = best / model if self._subject.several else best
                 yield inner / "config.pbtxt", f"{RANK}{place} of tisfast analyze: {what}\n{config_text(model, config)}"
@@ -437,7 +479,7 @@ class _Analysis:
         found: list[str] = []
         for name, config in self._subject.configured(ranked[0].trial.variant).items() if ranked else ():
             before, after = (config_text(name, each).splitlines() for each in (self._subject.configs[name], config))
-            lines = difflib.unified_diff(before, after, n=1, lineterm="")
+            lines = difflib.unified_diff(before, after, lineterm="")
             changed = [each for each in lines if not each.startswith(("---", "+++"))]
             found += [f"{name}:", *changed] if changed and len(self._models) > 1 else changed
         return found

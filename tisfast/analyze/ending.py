@@ -19,6 +19,9 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ABANDON_SECONDS: Final = 10.0
 """In which a call that was abandoned ends, before its thread is left to itself."""
 
+LONG_SECONDS: Final = 15.0
+"""From when on it is said what is waited for."""
+
 
 class Interrupted(Exception):
     """Somebody wants the end: what was measured is the result."""
@@ -33,6 +36,36 @@ def say(text: str, *, error: bool = False) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+class Doing:
+    """Says what is done where it takes long: behind LONG_SECONDS, and each time that it has taken twice as long."""
+
+    def __init__(self, subject: str) -> None:
+        self._subject, self._now = subject, ""
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True, name="tells what takes long")
+
+    def __call__(self, what: str) -> None:
+        """From now on it does this."""
+        self._now = what
+
+    def __enter__(self) -> Doing:
+        """From now on its time counts."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is done."""
+        self._done.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        waited, more = 0.0, LONG_SECONDS
+        while not self._done.wait(more):
+            waited += more
+            more = waited
+            say(f"  {self._subject}: {self._now}; it has taken {waited:g} s until now")
 
 
 class Ending:

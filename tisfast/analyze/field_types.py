@@ -37,5 +37,12 @@ def _is(value: Any, wanted: type) -> bool:
     if isinstance(value, bool):
         return wanted is bool
     if wanted is float:
-        return isinstance(value, int | float) and math.isfinite(value)
+        return isinstance(value, int | float) and _finite(value)
     return isinstance(value, wanted)
+
+
+def _finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False

@@ -15,106 +15,33 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.analyze.aims import metric
+from tisfast.analyze.model_analyzer_keys import (
+    AIMS,
+    DEFAULTS,
+    ELSEWHERE,
+    ENDPOINTS,
+    HARMLESS,
+    LAUNCH_MODES,
+    NO_DOCKER,
+    NUMBERS,
+    OF_A_MODEL,
+    OF_THE_PROCESSES,
+    ONE_FOLDER,
+    PASSED_OVER,
+    PLAIN,
+    REASONS,
+    REFUSED,
+    SCRATCH,
+    TOGETHER,
+    WHOLE_NUMBERS,
+)
 from tisfast.analyze.typed import Unit
 from tisfast.errors import ConfigError
 
 Flags = Iterator[str]
 NAMED_MAX: Final = 20
 """Models that a message names."""
-
-NO_PROCESS: Final = "no perf_analyzer is started: the core of tisfast bench measures"
-NO_DOCKER: Final = "no container is started; give model_repository, or triton_launch_mode remote with an endpoint"
-ONE_FOLDER: Final = "all files go into one folder, -o FOLDER or export_path"
-ONE_PAGE: Final = "report.html shows all variants and measurements, results.csv has the table"
-COMPOSED: Final = "an ensemble has no instances; search the models that it is made of together, with -m A,B"
-TOGETHER: Final = ("run_config_profile_models_concurrently_enable", "profile_models_concurrently_enable")
-"""Several models are served and asked at one time."""
-BY_NVML: Final = "the memory of all GPUs that the server uses is read, by NVML; the other figures of GPUs are not"
-SCRATCH: Final = (
-    "output_model_repository_path",
-    "override_output_model_repository",
-    "checkpoint_directory",
-    "perf_output",
-    "perf_output_path",
-    "triton_output_path",
-)
-"""Keys that only say where files of the way are: there are none of these, or they are in the output directory."""
-SEARCH_DECIDES: Final = "the search decides that itself (tisfast docs analyze)"
-REFUSED: Final[dict[str, str]] = {
-    **dict.fromkeys(("bls_composing_models", "ensemble_composing_models", "cpu_only_composing_models"), COMPOSED),
-    "num_top_model_configs": "num_configs_per_model says how many are written",
-    "weighting": "it is for models that are served together (run_config_profile_models_concurrently_enable: true)",
-    **dict.fromkeys(("perf_analyzer_timeout", "perf_analyzer_cpu_util", "perf_analyzer_path"), NO_PROCESS),
-    "perf_analyzer_max_auto_adjusts": NO_PROCESS,
-    "genai_perf_flags": "models are not measured by tokens; tisfast bench --service-kind openai does that",
-    "client_max_retries": "a server that is started tells when it serves, so nothing is asked again",
-    **dict.fromkeys(("triton_docker_image", "triton_docker_labels", "triton_docker_mounts"), NO_DOCKER),
-    **dict.fromkeys(("triton_docker_args", "triton_docker_shm_size"), NO_DOCKER),
-    **dict.fromkeys(("triton_server_path", "triton_install_path"), "the server that is started is tisfast"),
-    "triton_server_environment": "the server that is started has the variables of this program",
-    "triton_metrics_url": "metrics of the server are not read; tisfast bench --collect-metrics does that",
-    **dict.fromkeys(("dcgm_disable", "always_report_gpu_metrics"), BY_NVML),
-    "monitoring_interval": "memory is read once behind each level, so there is no interval",
-    "gpus": f"{BY_NVML}; CUDA_VISIBLE_DEVICES says which ones a server that is started has",
-    "duration_seconds": "an idle server is not measured",
-    "collect_cpu_metrics": "the memory of a server that is started is always measured",
-    "reload_model_disable": "a variant is loaded by a load with its configuration, and not otherwise",
-    **dict.fromkeys(("run_config_search_max_binary_search_steps", "early_exit_enable"), SEARCH_DECIDES),
-    **dict.fromkeys(("use_concurrency_formula", "concurrency_sweep_disable"), SEARCH_DECIDES),
-    **dict.fromkeys(("optuna_min_trials", "optuna_early_exit_threshold"), "give optuna_max_trials alone"),
-    "min_percentage_of_search_space": "give optuna_max_trials",
-    "max_percentage_of_search_space": "give optuna_max_trials",
-    "optuna_min_percentage_of_search_space": "give optuna_max_trials",
-    "optuna_max_percentage_of_search_space": "give optuna_max_trials",
-    **dict.fromkeys(("report_model_configs", "skip_summary_reports", "skip_detailed_reports", "plots"), ONE_PAGE),
-    **dict.fromkeys(("inference_output_fields", "gpu_output_fields", "server_output_fields"), ONE_PAGE),
-    **dict.fromkeys(("filename_model_inference", "filename_model_gpu", "filename_server_only"), ONE_PAGE),
-    "summarize": ONE_PAGE,
-    "cpu_only": "the kind of instances stands in the model's configuration (instance_group)",
-}
-"""Keys that ask for what is not done, and why."""
-HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
-    **dict.fromkeys(TOGETHER, (False, True)),
-    "run_config_search_disable": (False,),
-    "model_type": ("generic",),
-    "num_top_model_configs": (0,),
-    "gpus": ("all",),
-    "dcgm_disable": (True,),
-}
-"""Values that ask for nothing."""
-REASONS: Final = {
-    **dict.fromkeys(TOGETHER, "it is true or false"),
-    "run_config_search_disable": "name what is searched in model_config_parameters, and only that is",
-    "model_type": REFUSED["genai_perf_flags"],
-}
-PLAIN: Final = {
-    "model_repository": "--model-repository",
-    "export_path": "--output-directory",
-    "latency_budget": "--latency-budget",
-    "min_throughput": "--min-throughput",
-    "num_configs_per_model": "--best",
-    "client_protocol": "--protocol",
-    "optuna_max_trials": "--trials",
-    **{
-        f"run_config_search_{end}_{what}": f"--run-config-search-{end}-{what.replace('_', '-')}"
-        for end in ("min", "max")
-        for what in ("concurrency", "model_batch_size", "instance_count", "request_rate")
-    },
-}
-"""Keys with one value, and their flags."""
-OF_A_MODEL: Final = ("parameters", "model_config_parameters", "objectives", "constraints", "perf_analyzer_flags")
-AIMS: Final = ("objectives", "constraints", "latency_budget", "min_throughput")
-OF_THE_PROCESSES: Final = ("memory", "cpu_used_ram", "gpu_memory", "gpu_used_memory")
-ENDPOINTS: Final = {"http": "triton_http_endpoint", "grpc": "triton_grpc_endpoint"}
-DEFAULTS: Final = {"http": "localhost:8000", "grpc": "localhost:8001"}
-ELSEWHERE: Final = (
-    "profile_models",
-    "triton_launch_mode",
-    *ENDPOINTS.values(),
-    "request_rate_search_enable",
-    "perf_analyzer_flags",
-)
-"""Keys that are read with others."""
 
 
 def apart(path: str) -> list[str]:
@@ -229,14 +156,17 @@ def _flags(name: str, merged: Mapping[str, Any]) -> FileFlags:
         found.append("--request-rate-search-enable")
     flags = merged.get("perf_analyzer_flags")
     passed = [key for key in merged if key in SCRATCH]
-    notes = (f"{', '.join(passed)}: passed over, as {ONE_FOLDER}",) if passed else ()
-    return FileFlags(found, [] if flags is None else list(_bench_flags(flags)), notes)
+    notes = [f"{', '.join(passed)}: passed over, as {ONE_FOLDER}"] if passed else []
+    notes += [f"{key}: passed over, as {why}" for key, why in PASSED_OVER.items() if key in merged]
+    return FileFlags(found, [] if flags is None else list(_bench_flags(flags)), tuple(notes))
 
 
 def _refuse(merged: Mapping[str, Any]) -> None:
     """Raises ConfigError with all keys that have no place here."""
     reasons = {**REASONS, **REFUSED}
     wrong = [key for key, value in merged.items() if key in reasons and value not in HARMLESS.get(key, ())]
+    if merged.get("triton_launch_mode", "local") not in LAUNCH_MODES:
+        wrong, reasons = ["triton_launch_mode", *wrong], {**reasons, "triton_launch_mode": _launch_mode(merged)}
     if len(wrong) == 1:
         raise ConfigError(f"{wrong[0]} is not served by tisfast analyze: {reasons[wrong[0]]}")
     if wrong:
@@ -294,10 +224,13 @@ def _models(given: Any) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
+def _launch_mode(merged: Mapping[str, Any]) -> str:
+    """Why its value has no place here."""
+    return f"{reprlib.repr(merged['triton_launch_mode'])}: {NO_DOCKER}"
+
+
 def _server(merged: Mapping[str, Any]) -> Flags:
     mode = merged.get("triton_launch_mode", "local")
-    if mode not in ("local", "remote"):
-        raise ConfigError(f"triton_launch_mode {mode} is not served: {NO_DOCKER}")
     if mode == "remote":
         protocol = str(merged.get("client_protocol", "http"))
         yield f"--url={merged.get(ENDPOINTS.get(protocol, ''), DEFAULTS.get(protocol, ''))}"
@@ -311,11 +244,26 @@ def _key(key: str, value: Any) -> Flags:
     if value in HARMLESS.get(key, ()):
         return
     if key in PLAIN:
+        _check_number(key, value)
         yield f"{PLAIN[key]}={_scalar(key, value)}"
     elif key in READERS:
         yield from READERS[key](value)
     else:
         raise _unknown(key, key, (*PLAIN, *READERS, *ELSEWHERE))
+
+
+def _check_number(key: str, value: Any) -> None:
+    """Raises ConfigError in the words of the file, where the flag that a key becomes would speak of itself."""
+    if key not in NUMBERS and key not in WHOLE_NUMBERS:
+        return
+    try:
+        number = float(_scalar(key, value))
+    except ValueError:
+        number = math.nan
+    if key in WHOLE_NUMBERS and not number.is_integer():
+        raise ConfigError(f"{key}: {reprlib.repr(value)} is no whole number")
+    if not math.isfinite(number):
+        raise ConfigError(f"{key}: {reprlib.repr(value)} is no number")
 
 
 def _unknown(shown: str, key: str, known: tuple[str, ...]) -> ConfigError:
@@ -358,10 +306,29 @@ def _batch_sizes(value: Any) -> Flags:
 def _objectives(value: Any) -> Flags:
     if isinstance(value, dict):
         for key, weight in value.items():
+            if not _above_zero(weight):
+                raise ConfigError(f"objectives.{key}: {reprlib.repr(weight)} is no weight above 0")
+            _known_metric(f"objectives.{key}", key)
             yield f"--objective={key}={_scalar('objectives', weight)}"
         return
     for key in value if isinstance(value, list) else [value]:
+        _known_metric("objectives", _scalar("objectives", key))
         yield f"--objective={_scalar('objectives', key)}"
+
+
+def _above_zero(value: Any) -> bool:
+    """Of a number, or a text that is one."""
+    try:
+        return isinstance(value, str | int | float) and 0 < float(value) < math.inf
+    except (ValueError, OverflowError):
+        return False
+
+
+def _known_metric(shown: str, name: str) -> None:
+    try:
+        metric(name.partition("=")[0])
+    except ConfigError as error:
+        raise ConfigError(f"{shown}: {error.message}") from None
 
 
 def _constraints(value: Any) -> Flags:
@@ -376,6 +343,9 @@ def _constraints(value: Any) -> Flags:
         for end, limit in ends.items():
             if end not in ("min", "max"):
                 raise _unknown(f"constraints.{key}.{end}", end, ("min", "max"))
+            if not _above_zero(limit):
+                raise ConfigError(f"constraints.{key}.{end}: {reprlib.repr(limit)} is no number above 0")
+            _known_metric(f"constraints.{key}", key)
             yield f"--constraint={key}{'<=' if end == 'max' else '>='}{_scalar('constraints', limit)}"
 
 

@@ -15,9 +15,13 @@ from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Bound, Series, line_chart, stacked_bars
 
+TITLE: Final = "Configurations of "
+"""How the page's title begins."""
 LINES: Final = COLOURS - 1
 """Variants with a line of their own; the others share the last colour, as points."""
 BARS: Final = 8
+NAME_CHARACTERS: Final = 40
+"""Of a variant's name beside its bar."""
 PARTS: Final = ("queue", "compute input", "compute infer", "compute output", "remainder")
 
 
@@ -40,7 +44,7 @@ class Result:
 
 def page(result: Result) -> str:
     """The whole page."""
-    title = f"Configurations of {result.model}"
+    title = f"{TITLE}{result.model}"
     body = f'<h1>{escape(title)}</h1><p class="soft">{escape(result.ended)}</p>'
     body += _cards(result) + _why(result) + _figures(result) + _table(result) + _rows(result)
     body += facts("Machine and settings", list(result.about.items()))
@@ -132,10 +136,13 @@ def _split(result: Result) -> str:
         served = each.trial.served
         if served is not None:
             parts = [served.queue_us, served.compute_input_us, served.compute_infer_us, served.compute_output_us]
-            rows.append((f"rank {place}", [*parts, max(served.total_us - sum(parts), 0.0)]))
+            name = each.trial.variant.text
+            short = name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 3]}..."
+            times = [*parts, max(served.total_us - sum(parts), 0.0)]
+            rows.append((f"{place}: {short}", [time / 1000 for time in times]))
     if not rows:
         return '<p class="none">The server gave no statistics.</p>'
-    return stacked_bars("Where the time goes", "µs of a request, by variant", PARTS, rows)
+    return stacked_bars("Where the time goes", "ms of a request, by variant", PARTS, rows)
 
 
 def _table(result: Result) -> str:

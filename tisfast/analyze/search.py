@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tisfast.analyze.space import Point, Space
@@ -10,6 +11,8 @@ from tisfast.analyze.variants import Variant
 
 ASKED_MAX: Final = 20
 """Times as many points as are measured: what is proposed again costs nothing."""
+SKIPPED_MAX: Final = 3
+"""Values in a row that fail, and are skipped over: what lies far behind them would fail as well."""
 FAILED: Final = -1e9
 """For a sampler that takes numbers alone."""
 
@@ -27,17 +30,29 @@ def quick(space: Space, start: Point, score: Score, alike: float) -> None:
     """Climb: go to the best neighbour while that is better; where none along one axis is, look at the others, too.
 
     alike: a gain that is not more than it is none.  Ends, as each step is better than the one before by more.
+    What fails is skipped over: the value behind it is looked at instead.
     """
     here, best = start, score(start)
     while True:
         for around in (space.beside(here), space.around(here)):
-            scores = {point: score(point) for point in around}
+            scores = _scores(space, here, around, score)
             found = max(scores, key=scores.__getitem__, default=None)
             if found is not None and scores[found] > best + alike:
                 here, best = found, scores[found]
                 break
         else:
             return
+
+
+def _scores(space: Space, here: Point, around: Iterable[Point], score: Score) -> dict[Point, float]:
+    found: dict[Point, float] = {}
+    for point in around:
+        there: Point | None = point
+        for _ in range(SKIPPED_MAX + 1):
+            if there is None or found.setdefault(there, score(there)) > -math.inf:
+                break
+            there = space.behind(here, there)
+    return found
 
 
 def bayesian(space: Space, start: Point, score: Score, trials: int) -> None:

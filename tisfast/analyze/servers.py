@@ -13,8 +13,8 @@ from tisfast import limits
 from tisfast.analyze.variants import canonical
 from tisfast.client import Client
 from tisfast.client.address import Address, parse_url
-from tisfast.client.errors import TimedOut
-from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.client.errors import ConnectFailed, TimedOut
+from tisfast.errors import BadRequest, Forbidden, TisError, Unauthenticated, Unavailable
 from tisfast.local_server import LocalServer
 from tisfast.processes.worker_memory import taken_bytes
 
@@ -28,8 +28,13 @@ LOCAL_FLAGS: Final = (
 )
 LOOKED_SECONDS: Final = 0.1
 """Between two looks whether a server that was lost is back: it tells nobody."""
+STOP_SECONDS: Final = 3.0
+"""A server of our own has for its end: nobody waits for its answers any more, and a model may hang."""
 BACK_SECONDS: Final = 10.0
 """That are waited for its answer, its return or its end."""
+
+SAID_MAX: Final = 80
+"""Characters that are quoted of an answer which is no server's."""
 
 Connect = Callable[[str, float], Client]
 """A client of a URL whose calls may take so many seconds."""
@@ -91,13 +96,13 @@ class OwnServer:
             )
         self._models, self._grpc, self._log = first, grpc, log
         self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]
-        self._server = LocalServer(self._flags)
+        self._server = LocalServer(self._flags, joins=False)
         self._starts, self._abandoned = 0, False
 
     def start(self) -> None:
         """Start it with its first models as they are.  Raises TisError."""
         try:
-            self._server = LocalServer([*self._flags, *(f"--load-model={each}" for each in self._models)])
+            self._server = LocalServer([*self._flags, *(f"--load-model={each}" for each in self._models)], joins=False)
             if self._abandoned:
                 self._server.give_up()
             self._server.start(limits.ANALYZE_LOAD_SECONDS_MAX)
@@ -151,13 +156,14 @@ class OwnServer:
             return False
 
     def abandon(self) -> None:
-        """See Server.  A load ends with the server."""
+        """See Server.  A load ends with the server, and nobody needs its answers any more."""
         self._abandoned = True
         self._server.give_up()
+        self._server.stop(0.0)
 
     def close(self) -> str:
         """See Server."""
-        self._server.stop()
+        self._server.stop(STOP_SECONDS)
         return ""
 
 
@@ -169,7 +175,9 @@ class RunningServer:
         self._changed = set[str]()
         self._abandoned = False
         self._loading: Client | None = None
+        self._gone = False
         with connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
+            _check_protocol(client, address)
             self._before: Mapping[str, Mapping[str, Any]] = {each: client.model(each).config() for each in models}
 
     def address(self) -> Address:
@@ -238,14 +246,30 @@ class RunningServer:
             except TisError as error:
                 failure = error
             time.sleep(LOOKED_SECONDS)
+        self._gone = True
         raise Unavailable(
             f"{self._url} no longer answers ({failure or 'it says that it is not live'}), for {BACK_SECONDS:g} s: it "
             "may have ended; look at its log"
         )
 
     def close(self) -> str:
-        """The configurations of before: as a file says, or, where that was another one, as the server told it."""
+        """The configurations of before: as a file says, or, where that was another one, as the server told it.
+
+        A server that has gone has none: it reads its files when somebody starts it.
+        """
+        if self._gone and not self._takes_connections():
+            return ""
         return "; ".join(said for model in self._before if model in self._changed and (said := self._give_back(model)))
+
+    def _takes_connections(self) -> bool:
+        try:
+            with self._connect(self._url, LOOKED_SECONDS * 10) as client:
+                client.live()
+        except ConnectFailed:
+            return False
+        except TisError:
+            return True
+        return True
 
     def _give_back(self, model: str) -> str:
         before = self._before[model]
@@ -260,8 +284,8 @@ class RunningServer:
                 return (
                     f"{self._url} has not loaded model '{model}' with its configuration of before within "
                     f"{BACK_SECONDS:g} s: it may still load the variant that was interrupted, and has that call behind "
-                    "it; look at GET /v2/models/NAME/config, or load the model again with POST "
-                    "/v2/repository/models/NAME/load"
+                    f"it; look at GET /v2/models/{model}/config, or load the model again with POST "
+                    f"/v2/repository/models/{model}/load"
                 )
             return self._not_given_back(model, f"no answer within {limits.ANALYZE_LOAD_SECONDS_MAX:g} s")
         except TisError as error:
@@ -274,5 +298,29 @@ class RunningServer:
     def _not_given_back(self, model: str, why: str) -> str:
         return (
             f"model '{model}' at {self._url} could not be given back its configuration ({why}): load it again "
-            "with POST /v2/repository/models/NAME/load"
+            f"with POST /v2/repository/models/{model}/load"
         )
+
+
+def _check_protocol(client: Client, address: Address) -> None:
+    """Raises Unavailable where something else than a server of KServe's protocol 2 answers."""
+    try:
+        told = client.metadata()
+    except (ConnectFailed, TimedOut, Unauthenticated, Forbidden):
+        raise
+    except TisError as error:
+        said = " ".join(error.message.split())
+        what = f"{said[:SAID_MAX]}..." if len(said) > SAID_MAX else said
+    else:
+        if isinstance(told, Mapping) and isinstance(told.get("name"), str):
+            return
+        what = "something without the server's name"
+    remedy = (
+        "name its port of gRPC, or leave -i grpc out"
+        if address.grpc
+        else "name its HTTP port, or add -i grpc for gRPC's"
+    )
+    raise Unavailable(
+        f"{address} is no server of KServe's protocol 2 (asked what it is, it gave: {what}); is that the port of "
+        f"its metrics, or of another program? {remedy[0].upper()}{remedy[1:]}"
+    )

@@ -104,31 +104,55 @@ def _checked(flag: str, found: Varied) -> Varied:
 
 def space_of(given: Any, what: Varied) -> Space | None:
     """Of the settings that are named; None where none is.  Raises ConfigError."""
-    axes: dict[str, Axis] = {}
+    found = _Named()
     for model, text in _of_models(given.instances, what):
-        axes[named(model, INSTANCES)] = whole_axis("--instances", named(model, INSTANCES), text)
+        found.add(model, whole_axis("--instances", INSTANCES, text))
     for model, text in _of_models(given.max_batch_sizes, what):
-        axes[named(model, MAX_BATCH)] = whole_axis("--max-batch-sizes", named(model, MAX_BATCH), text)
+        found.add(model, whole_axis("--max-batch-sizes", MAX_BATCH, text))
     for model, text in _of_models(given.preferred_batch_sizes, what):
         sizes = "[" + ", ".join(str(int(size)) for size in numbers("--preferred-batch-sizes", text)) + "]"
-        key = named(model, PREFERRED)
-        known = axes[key].values if key in axes else ()
-        axes[key] = Axis(key, tuple(dict.fromkeys((*known, sizes))))
+        found.add(model, Axis(PREFERRED, (sizes,)), again=True)
     for model, text in _of_models(given.queue_delays, what):
-        axes[named(model, DELAY)] = whole_axis("--queue-delays", named(model, DELAY), text, least=0)
+        found.add(model, whole_axis("--queue-delays", DELAY, text, least=0))
     for model, text in _of_models(given.set, what):
         axis = free_axis(text)
         if axis.name == FORMAT:
             raise ConfigError(f"--set {text}: {FORMAT} is no key of a configuration; --formats A,B names the formats")
-        key = named(model, axis.name)
-        if key in axes:
-            raise ConfigError(f"{key} is given twice: give all its values at once")
-        axes[key] = replace(axis, name=key)
+        found.add(model, axis)
+    axes = found.axes(what)
     for outer, inner in permutations(axes, 2):
         path = _path(outer, what)
         if f"{_path(inner, what)}.".startswith(f"{path}."):
             raise ConfigError(f"{inner} is within {path}, which is given, too: give one of them, with whole values")
     return Space(tuple(axes.values())) if axes else None
+
+
+class _Named:
+    """Settings as they are typed, by their names and the models that they are said of; "": of all."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, dict[str, Axis]] = {}
+
+    def add(self, model: str, axis: Axis, *, again: bool = False) -> None:
+        """again: the setting may be given more than once, for more values.  Raises ConfigError."""
+        known = self._settings.setdefault(axis.name, {})
+        if model in known:
+            if not again:
+                raise ConfigError(f"{named(model, axis.name)} is given twice: give all its values at once")
+            axis = replace(axis, values=tuple(dict.fromkeys((*known[model].values, *axis.values))))
+        known[model] = axis
+
+    def axes(self, what: Varied) -> dict[str, Axis]:
+        """By their names.  What is said of one model alone is instead of what is said of all."""
+        found = {}
+        for setting, known in self._settings.items():
+            shared, of = known.get(""), known
+            if shared is not None and (what.together or len(known) > 1):
+                of = {each: known.get(each, shared) for each in what.models}
+            for model, axis in of.items():
+                key = named(model, setting)
+                found[key] = replace(axis, name=key)
+        return found
 
 
 def _path(setting: str, what: Varied) -> str:
@@ -138,12 +162,11 @@ def _path(setting: str, what: Varied) -> str:
 
 
 def _of_models(texts: Sequence[str] | None, what: Varied) -> Iterator[tuple[str, str]]:
-    """Each text for its model: of those that are served together for each one, where it names none."""
+    """Each text with the model that it names, "" where it names none."""
     known = what.models if len(what.models) > 1 else ()
     for text in texts or ():
         model, rest = parted(text, known)
         strange, sign, _ = rest.partition("=")[0].partition(":")
         if known and sign and not strange[:1].isdecimal() and "." not in strange:
             raise ConfigError(f"{text}: '{strange}' is none of the models; there are {', '.join(known)}")
-        for each in (model,) if model or not what.together else what.together:
-            yield each, rest
+        yield model, rest

@@ -23,6 +23,8 @@ from tisfast.analyze.variants import (
     parameter_text,
     parted,
 )
+from tisfast.config.error_report import Report
+from tisfast.config.json_form import parse_json
 from tisfast.errors import BadRequest, ConfigError
 
 POWERS_MAX: Final = 1 << 16
@@ -122,6 +124,17 @@ class Space:
         places = enumerate(zip(point, self.axes, strict=True))
         return [(*point[:at], other, *point[at + 1 :]) for at, (now, axis) in places for other in axis.beside(now)]
 
+    def behind(self, here: Point, point: Point) -> Point | None:
+        """One step further from here than a point along one axis of numbers; None where there is no such place."""
+        moved = [at for at, (old, new) in enumerate(zip(here, point, strict=True)) if old != new]
+        if len(moved) != 1:
+            return None
+        at = moved[0]
+        values, there = self.axes[at].values, point[at] + (1 if point[at] > here[at] else -1)
+        if not (0 <= there < len(values) and all(_number(value) for value in values)):
+            return None
+        return (*point[:at], there, *point[at + 1 :])
+
     def around(self, point: Point) -> list[Point]:
         """One step away along several axes at once: along two first, and no more than are measured in one step."""
         found: list[Point] = []
@@ -207,7 +220,10 @@ def check(space: Space, config: Mapping[str, Any], model: str) -> None:
             f"{named[0]} cannot be searched: model '{model}' is served in sequences (sequence_batching), without "
             "dynamic batches; leave it out"
         )
+    strange = _errors(config)
     for axis in space.axes:
+        if axis.name == "name":
+            raise BadRequest(f"--set name: it is the name of the model's folder, '{model}', and no other one can be")
         for value in axis.values:
             made = configured(Variant(((axis.name, value),)), config)
             try:
@@ -216,6 +232,17 @@ def check(space: Space, config: Mapping[str, Any], model: str) -> None:
                 raise BadRequest(
                     f"{axis.name} {value!s:.200} is no value that it can have in a configuration"
                 ) from None
+            wrong = next((error for error in _errors(made) if str(error) not in map(str, strange)), None)
+            if wrong is not None:
+                hint = f": {wrong.hint}" if wrong.hint else ""
+                raise BadRequest(f"{axis.name} {value!s:.200} cannot be in a configuration, as {wrong.message}{hint}")
+
+
+def _errors(config: Mapping[str, Any]) -> list[ConfigError]:
+    """What the schema of configurations does not have: keys by other names, values of other kinds."""
+    report = Report("")
+    parse_json(json.dumps(config), report)
+    return report.errors
 
 
 def numbers(
@@ -273,8 +300,8 @@ def free_axis(text: str) -> Axis:
     if values.startswith("["):
         try:
             given = json.loads(values)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"--set {text}: the list is no JSON ({error.msg} at character {error.pos})") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"--set {text:.200}: the list is no JSON ({_why(error)})") from None
     else:
         given = _values(text, values)
     if not given:
@@ -286,17 +313,24 @@ def _values(text: str, values: str) -> Sequence[Any]:
     """Values of JSON, in which commas may be, or texts without any."""
     try:
         return list(json.loads(f"[{values}]"))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         if values.startswith("{"):
-            raise ConfigError(f"--set {text}: the value is no JSON ({error.msg})") from None
+            raise ConfigError(f"--set {text:.200}: the value is no JSON ({_why(error)})") from None
     return [_read(each) for each in values.split(",")]
 
 
 def _read(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return text
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a text that is no JSON."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return "lists or objects lie too deep within each other" if isinstance(error, RecursionError) else str(error)
 
 
 def value_of(value: Any) -> Value:

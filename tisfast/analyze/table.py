@@ -11,7 +11,24 @@ from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Share, Trial
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
 
+CSV_HEADS = (
+    *("Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"),
+    *("Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"),
+    *("Gain", "Remark", "Failure"),
+)
 HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "GPU memory", "")
+
+
+def counted(count: int, what: str) -> str:
+    """With its number."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def about(seconds: float) -> str:
+    """A length of time for people."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def rows_of(place: int, ranked: Ranked) -> Iterator[list[str]]:
@@ -98,11 +115,7 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
     """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(
-        ["Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"]
-        + ["Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"]
-        + ["Gain", "Remark", "Failure"]
-    )
+    rows.writerow(CSV_HEADS)
     for each in ranked:
         trial = each.trial
         level = f"{trial.level:g}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from tisfast.analyze.aims import Aims
 from tisfast.analyze.checkpoint import Checkpoint
-from tisfast.analyze.ending import Ending, Interrupted
+from tisfast.analyze.ending import Doing, Ending, Interrupted
 from tisfast.analyze.ranking import best_level, fallen
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
@@ -22,10 +22,10 @@ from tisfast.bench.asked import Asked
 from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared
 from tisfast.bench.results import Run
-from tisfast.bench.session import Session, look_up
+from tisfast.bench.session import PROBE_SECONDS, NoFirstAnswer, Session, look_up
 from tisfast.client import Client
 from tisfast.client.address import Address
-from tisfast.errors import TisError
+from tisfast.errors import BadRequest, TisError
 
 GAINED: Final = 1.05
 """A level that has less than this times the throughput of those before has gained nothing."""
@@ -34,13 +34,20 @@ FLAT_LEVELS: Final = 2
 ASK_SECONDS: Final = 30.0
 BISECTIONS: Final = 3
 """Levels between one that keeps a bound of latency and one that breaks it: powers of two are coarse."""
+FIRST_SECONDS_MIN: Final = 20.0
+"""The first request of a variant has at least."""
+LATE: Final = "--first-request SECONDS waits longer"
+"""Within the failure of a row whose first request was late."""
+FIRST_TIMES: Final = 10
+"""So many times as long as the slowest first request that was answered may another one take."""
 
 
 @dataclass
 class Bench:
     """The bench core on one server.
 
-    asked: what is sent, without a load; on_trial: told of each new row.
+    asked: what is sent, without a load; on_trial: told of each new row; first_seconds: that the first request of a
+    variant may take, 0: it follows `first_seen`, the most that one took which was answered.
     """
 
     server: Server
@@ -51,6 +58,8 @@ class Bench:
     on_trial: Callable[[Trial], None] = lambda _: None
     ending: Ending = field(default_factory=Ending)
     loaded: Mapping[str, str] | None = None  # the configurations that the server has, by model; None: not known
+    first_seconds: float = 0.0
+    first_seen: float = 0.0
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
         """As the search has measured it, now or before.  Raises Interrupted; TisError when no server is there."""
@@ -74,12 +83,14 @@ class Bench:
     def _now(self, wanted: Trial) -> Trial:
         if self.ending.stop.requested:
             raise Interrupted
-        try:
-            self._have(wanted.variant)
-            found = self._measured(wanted)
-        except TisError as error:
-            found = replace(wanted, failure=" ".join(error.message.split()))  # one line of a table
-            self.loaded = None
+        with Doing(f"{wanted.variant.text}, {wanted.load}") as doing:
+            try:
+                doing("it is loaded")
+                self._have(wanted.variant)
+                found = self._measured(wanted, doing)
+            except TisError as error:
+                found = replace(wanted, failure=" ".join(error.message.split()))  # one line of a table
+                self.loaded = None
         if found.failure and (ended := self.ending.wait_for(self.server.mend, self.server.abandon)):
             found = replace(found, failure=f"{ended}: {found.failure}")
             self.loaded = None
@@ -96,13 +107,13 @@ class Bench:
                 self.ending.wait_for(partial(self.server.load, name, config), self.server.abandon)
         self.loaded = {name: canonical(config) for name, config in wanted.items()}
 
-    def _measured(self, wanted: Trial) -> Trial:
-        run = self.run(wanted.variant, wanted.mode, wanted.level)
+    def _measured(self, wanted: Trial, doing: Doing) -> Trial:
+        run = self.run(wanted.variant, wanted.mode, wanted.level, doing)
         if self.ending.stop.requested:
             raise Interrupted
         return trial_of(wanted.variant, run.levels[0], self.asked.batch_size, self.server.memory())
 
-    def run(self, variant: Variant, mode: str, level: float) -> Run:
+    def run(self, variant: Variant, mode: str, level: float, doing: Callable[[str], None] = lambda _: None) -> Run:
         """One level of a variant that is loaded.  Raises TisError."""
         asked = asked_of(self.asked, self.server.address(), self.subject.served(variant))
         settings = replace(
@@ -113,10 +124,22 @@ class Bench:
         asked = replace(asked, mode=mode, levels=(level, level, 1.0), settings=settings)
         with self.connect(str(asked.address), ASK_SECONDS) as client, session_of(client, asked) as session:
             session.stop = self.ending.stop
-            session.probe()
-            if self.ending.stop.requested:
-                raise Interrupted
+            doing("its first request is waited for")
+            self._probe(session)
+            doing("it is measured")
             return session.run()
+
+    def _probe(self, session: Session) -> None:
+        session.probe_seconds = self.first_seconds or min(
+            PROBE_SECONDS, max(FIRST_SECONDS_MIN, FIRST_TIMES * self.first_seen)
+        )
+        try:
+            session.probe()
+        except NoFirstAnswer as error:
+            raise BadRequest(f"{error.message}; {LATE}") from None
+        if self.ending.stop.requested:
+            raise Interrupted
+        self.first_seen = max(self.first_seen, session.probed_seconds)
 
 
 def asked_of(asked: Asked, address: Address, models: Sequence[str]) -> Asked:

@@ -16,6 +16,7 @@ PREFERRED: Final = "preferred_batch_size"
 DELAY: Final = "max_queue_delay_microseconds"
 OWN: Final = (INSTANCES, MAX_BATCH, PREFERRED, DELAY)
 """Settings with a meaning of their own; the others are paths into the configuration, with dots."""
+GROUPS: Final = "instance_group"
 PARAMETERS: Final = "parameters."
 FORMAT: Final = "format"
 """Which of several models is served, that are the same in different formats."""
@@ -101,6 +102,7 @@ def _set_path(made: Config, path: str, value: Value) -> None:
         name = path.removeprefix(PARAMETERS)
         made["parameters"] = {**(made.get("parameters") or {}), name: {"string_value": parameter_text(value)}}
         return
+    before = made.get(GROUPS)
     *folders, last = path.split(".")
     inner: Any = made
     for at, each in enumerate(folders):
@@ -111,6 +113,17 @@ def _set_path(made: Config, path: str, value: Value) -> None:
                 f"{json.dumps(inner):.100}; name that key itself, with its whole value as JSON"
             )
     inner[last] = json.loads(value) if isinstance(value, str) else value
+    if path == GROUPS:
+        made[GROUPS] = _filled(made[GROUPS], before)
+
+
+def _filled(groups: Any, before: Any) -> Any:
+    """Instance groups with what a server fills in where nothing is said, so that equal ones look alike."""
+    known = isinstance(groups, list) and isinstance(before, list) and len(groups) == len(before)
+    if not known or not all(isinstance(each, dict) for each in (*groups, *before)):
+        return groups
+    pairs = zip(groups, before, strict=True)
+    return [{**{key: old[key] for key in old if key == "name" or not old[key]}, **new} for new, old in pairs]
 
 
 def parameter_text(value: Value) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from tisfast.errors import Unavailable
 
 STDOUT: Final = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+REMEDY: Final = "name a file in a folder that exists, may be written to and has room for it"
 ODD: Final = "backslashreplace"
 """Names of files may be no UTF-8."""
 OPEN: Final = ("/dev/std", "/dev/fd/", "/proc/")
@@ -29,10 +30,11 @@ def is_stream(path: str) -> bool:
     return path.startswith(OPEN) or (target.exists() and not target.is_file())
 
 
-def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
+def write_text(path: str | os.PathLike[str], text: Iterable[str], remedy: str = REMEDY) -> None:
     """Write a file beside its name and move it there: what was there before stays until all is written.
 
-    text: in pieces, or a str.  Raises Unavailable, with the file, the reason and what to do.
+    text: in pieces, or a str; remedy: what to do where it cannot be written.  Raises Unavailable, with the file, the
+    reason and that.
     """
     pieces = [text] if isinstance(text, str) else text
     try:
@@ -45,10 +47,7 @@ def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
         else:
             _write_file(Path(os.path.realpath(path)), pieces)  # a link goes on to be one
     except OSError as error:
-        raise Unavailable(
-            f"{path} could not be written ({error.strerror or error}): name a file in a folder that "
-            "exists, may be written to and has room for it"
-        ) from None
+        raise Unavailable(f"{path} could not be written ({error.strerror or error}): {remedy}") from None
 
 
 def _write_file(target: Path, pieces: Iterable[str]) -> None:
@@ -57,7 +56,7 @@ def _write_file(target: Path, pieces: Iterable[str]) -> None:
         with beside.open("w", encoding="utf-8", errors=ODD) as file:
             file.writelines(pieces)
         beside.replace(target)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise

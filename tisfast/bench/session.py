@@ -36,10 +36,14 @@ from tisfast.errors import BadRequest, NotFound, TisError, Unknown, Unsupported
 from tisfast.wire.client_request import WantedOutput
 
 SECOND_NS: Final = 1_000_000_000
-PROBE_NS: Final = 60 * SECOND_NS
-"""The first request may take so long: a model may load with it."""
+PROBE_SECONDS: Final = 60.0
+"""The first request may take so long, unless somebody says otherwise: a model may load with it."""
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors beside those of connections."""
+
+
+class NoFirstAnswer(BadRequest):
+    """The first request took longer than it may."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,8 @@ class Session:
     on_level: Callable[[Measurement], None] = lambda _: None
     failure: TisError | None = None  # ended the run behind its first level
     most_requests: float = 0.0  # a second, of the client itself; 0: not known
+    probe_seconds: float = PROBE_SECONDS  # that the first request may take
+    probed_seconds: float = 0.0  # that it took
 
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
@@ -298,13 +304,15 @@ class Session:
                 raise ConnectFailed(f"{self.asked.address}: {loop.lost_text or 'it does not take connections'}")
             loop.allow(1 if mixture is None else len(mixture.order))
             loop.keep_in_flight(1)
-            deadline = time.monotonic_ns() + PROBE_NS
+            began = time.monotonic_ns()
+            deadline = began + int(self.probe_seconds * SECOND_NS)
             while (now := time.monotonic_ns()) < deadline and not self.stop.requested:
                 if not loop.run(now + SECOND_NS // 10):
                     break
             else:
                 if not self.stop.requested:
-                    raise BadRequest(f"the first request had no answer within {PROBE_NS // SECOND_NS} s")
+                    raise NoFirstAnswer(f"the first request had no answer within {self.probe_seconds:.3g} s")
+            self.probed_seconds = (time.monotonic_ns() - began) / SECOND_NS
             _, first = loop.swap_errors()
         finally:
             loop.close()
