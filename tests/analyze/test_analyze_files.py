@@ -11,12 +11,13 @@ import pytest
 
 from tests.analyze.made_trials import served, trial, variant
 from tests.bench.checked_html import BROWSER, Checked, draw
-from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
+from tisfast.analyze.aims import Aims, Constraint
 from tisfast.analyze.arguments import NOT_BENCHS, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
+from tisfast.analyze.ranking import Simplicity, ranking
 from tisfast.analyze.space import Automatic, Axis, Space
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.table import csv_text, table
@@ -194,7 +195,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     for text, told in (
         (whole[:-20], r"it was changed or cut; take another --output-directory, or --checkpoint new"),
         ("[]", "is no checkpoint of this version"),
-        (whole.replace("analyze 2", "analyze 1"), "is no checkpoint of this version"),
+        (whole.replace("analyze 3", "analyze 2"), "is no checkpoint of this version"),
         (whole.replace('"trials": []', '"trials": [{"variant": {}}]'), "has a row that cannot be read"),
     ):
         file.write_text(text)
@@ -205,7 +206,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 def test_words_stand_on_figures():
     said = "\n".join(explained(ranked(), ROWS, Aims(), SUBJECT))
     assert "Best: instances 4, at concurrency 8: 380 inferences/s, p99 20 ms" in said
-    assert "3.8 times the throughput" in said
+    assert "3.8 times as good by throughput" in said
     assert "90 % of its 1 ms in the server waiting in the queue and 100 µs computing; now it is 49 % of 205 µs" in said
     assert "1: 100/s with 100 µs for an execution, 2: 190/s" in said
     assert "instances 5 is out: no room <for> it." in said
@@ -259,9 +260,9 @@ def test_a_gain_that_may_be_chance_is_told_in_the_headline_and_on_the_page():
         surely = [joined(each, trial({}, 8, each.throughput + turn), turn) for each in surely]
     for rows, told in ((once, True), (surely, False)):
         headline = explained(ranked(rows), rows, Aims(), SUBJECT)[0]
-        assert ("times the throughput, but they are not told apart" in headline) is told
+        assert ("a gain of +21 % by throughput, but it was measured once: it may be chance." in headline) is told
         text = page(Result("m", ranked(rows), rows, Aims(), [], "", {}, []))
-        assert ("gain against the default, but they are not told apart" in text) is told
+        assert ("gain against the default, measured once" in text) is told
 
 
 def test_values_of_headers_are_kept_nowhere():
@@ -288,17 +289,32 @@ def test_files_have_a_fingerprint(tmp_path):
     assert folder_fingerprint(tmp_path) != before
 
 
-def test_a_row_that_is_measured_again_has_means():
+def test_a_row_that_is_measured_again_has_the_figures_of_its_turns():
     once, more = trial({}, 4, 100, p99=40), trial({}, 4, 130, p99=10, stable=False, reason="it drifts")
     twice = joined(once, more, 1)
-    assert (twice.throughput, twice.measured) == (115, 2)
+    assert (twice.throughput, len(twice.turns)) == (130, 1)
     assert [(each.turn, each.throughput) for each in twice.rounds] == [(0, 100), (1, 130)]
-    assert twice.latency_ms["p99"] == 25
-    assert (twice.stable, twice.reason, twice.requests) == (False, "it drifts", 2000)
-    thrice = joined(twice, trial({}, 4, 160, p99=10), 2)
-    assert (thrice.throughput, thrice.latency_ms["p99"]) == (130, 20)
+    assert twice.latency_ms["p99"] == 10
+    assert (twice.stable, twice.reason, twice.requests) == (False, "it drifts", 1000)
+    twice = joined(joined(twice, trial({}, 4, 160, p99=12), 2), trial({}, 4, 161, p99=90), 3)
+    assert (twice.throughput, twice.latency_ms["p99"]) == (160, 12)  # medians
+    assert (twice.stable, twice.requests) == (False, 3000)
+    assert (twice.first.throughput, twice.first.latency_ms) == (once.throughput, once.latency_ms)
     failed = joined(once, trial({}, 4, 0, failure="it broke"), 1)
-    assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", ())
+    assert (failed.failure, failed.rounds) == ("when it was measured again, it broke", twice.rounds[:1])
+    assert failed.first == once
+
+
+def test_a_percentile_of_few_requests_is_marked_by_any_of_its_turns():
+    rows = [trial({}, 8, 100), trial({}, 8, 100, supported=False), trial({}, 8, 100), trial({}, 8, 100)]
+    for marked, turns in ((False, rows[2:]), (True, rows[1:])):
+        row = trial({}, 8, 100, supported=False)  # the search's own is no part of it
+        for turn, each in enumerate(turns, 1):
+            row = joined(row, each, turn)
+        found = ranked([row])
+        assert ("~10 ms" in table(found)) is marked
+        said = "\n".join(explained(found, [row], Aims(), SUBJECT))
+        assert ("p99 stands on fewer than 368 requests, in one of its 3 turns" in said) is marked
 
 
 def test_words_of_batches_and_of_what_did_not_help():
@@ -348,7 +364,7 @@ def test_the_page_is_whole_and_shows_the_bound():
         assert "script" not in checked.tags
         assert ('class="bound"' in text) is bool(rows)
         assert ("the others" in text) is (len(rows) > 8)
-        assert "are means of its measurements, also p99; batch and queue are of all their requests" in text
+        assert "inferences and latencies are medians, also p99; batch and queue are of all their requests" in text
         assert "m<1>" not in text
     assert found[0].trial.variant.text == "instances 4"
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analyze.made_trials import trial, variant
-from tisfast.analyze.aims import Aims, Constraint, Simplicity, best_level, ranking
+from tisfast.analyze.aims import Aims, Constraint
+from tisfast.analyze.ranking import Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.space import Automatic, Axis, Load, Space, check, free_axis, numbers
 from tisfast.analyze.subject import Subject
-from tisfast.analyze.trials import Share
+from tisfast.analyze.trials import Share, joined
 from tisfast.analyze.tries import Tries
 from tisfast.analyze.variants import DEFAULT, configured, in_force
 from tisfast.errors import BadRequest, ConfigError
@@ -111,6 +112,15 @@ def test_the_sampler_finds_the_top_and_measures_no_more_than_it_may():
     few: dict = {}
     bayesian(Space(GRID.axes[:1]), (0,), lambda point: few.setdefault(point, 1.0), 100)
     assert len(few) == 5
+
+
+def test_points_of_one_variant_are_one_trial():
+    """A setting of a format is none of the other one."""
+    space = Space((Axis("format", ("a", "b")), Axis("b:parameters.x", tuple(range(1, 9)))))
+    assert (space.count, space.variants, GRID.variants) == (16, 9, 25)
+    asked = set()
+    bayesian(space, (0, 0), lambda point: asked.add(space.variant(point)) or 1.0, 6)
+    assert len(asked) == 6
 
 
 def test_brute_force_takes_all():
@@ -304,13 +314,15 @@ class FakeBench:
 
     def __init__(self, rows, config):
         self.rows, self.levels, self.checkpoint, self.subject = rows, [], self, Subject({"m": config})
+        self.trials = {}
 
     def save(self):
         pass
 
     def trial(self, variant, mode, level):
         self.levels.append(level)
-        return self.rows(level)
+        found = self.trials[level] = self.rows(level)
+        return found
 
 
 AT_ONCE = {"name": "m", "max_batch_size": 2, "dynamic_batching": {}}
@@ -350,6 +362,47 @@ def test_a_rate_that_is_too_high_is_followed_by_lower_ones():
 def test_a_variant_that_is_too_slow_has_less_load_until_it_is_not():
     bench, found = tries(lambda level: trial({}, level, level, p99=level * 20))
     assert found.rows(variant(instances=1))[-1].level == 2 and bench.levels == [16, 8, 4, 2]
+
+
+def test_levels_between_one_that_keeps_a_bound_and_one_that_breaks_it_are_measured():
+    """p99 is 4 ms for each request in flight: 12 keep 50 ms, 13 do not."""
+    bench, found = tries(lambda level: trial({}, level, level, p99=4 * level), config=AT_ONCE, every_level=True)
+    found.sweep(DEFAULT)
+    assert bench.levels == [1, 2, 4, 8, 16]
+    found.refine(DEFAULT)
+    assert bench.levels[5:] == [12, 14, 13]
+    best = best_level(list(bench.trials.values()), found.aims, bench.trials[1])
+    assert best.level == 12
+    found.refine(DEFAULT)
+    assert len(bench.levels) == 8  # nothing lies between
+
+
+def test_a_level_that_fell_out_is_one_that_breaks():
+    bench, found = tries(lambda level: trial({}, level, level, p99=3 * level), config=AT_ONCE, every_level=True)
+    found.sweep(DEFAULT)
+    for turn in (1, 2, 3):
+        bench.trials[16] = joined(bench.trials[16], trial({}, 16, 16, p99=60), turn)
+    found.refine(DEFAULT)
+    assert bench.levels[5:] == [12, 14, 15]
+
+
+@pytest.mark.parametrize("slow", [0, 100])
+def test_nothing_is_refined_where_no_bound_lies_between(slow):
+    bench, found = tries(lambda level: trial({}, level, level, p99=slow), config=AT_ONCE, every_level=True)
+    found.sweep(DEFAULT)
+    before = len(bench.levels)
+    found.refine(DEFAULT)
+    assert len(bench.levels) == before
+
+
+def test_levels_that_the_user_has_chosen_are_not_refined():
+    bench, found = tries(lambda level: trial({}, level, level, p99=4 * level), config=AT_ONCE, every_level=True)
+    found.load = Load("concurrency", (8.0, 16.0), chosen=True)
+    found.sweep(DEFAULT)
+    found.refine(DEFAULT)
+    assert bench.levels == [8, 16]
+    assert not found.load.has("concurrency", 12)
+    assert Load().has("concurrency", 12)
 
 
 def waits_for_eight(level):

@@ -1,17 +1,14 @@
-"""What is wanted: objectives, constraints, and the order that they give.  Layer 5 (analyze)."""
+"""What is wanted: objectives and constraints.  Layer 5 (analyze)."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tisfast.analyze.space import Space
 from tisfast.analyze.trials import LATENCIES, Figures, Trial
-from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, named, parted
-from tisfast.bench.statistics import CONFIDENCE, student_quantile
+from tisfast.analyze.variants import named, parted
 from tisfast.errors import ConfigError
 
 THROUGHPUT: Final = "throughput"
@@ -28,13 +25,8 @@ OTHER_NAMES: Final = {
     **{f"perf_{name}": name for name in UNITS if name not in OF_PROCESSES},
 }
 """Short ones, and Model Analyzer's."""
-TURNS_MIN: Final = 3
-"""Pairs of measurements from which a difference is told from chance: fewer do not show how much they vary."""
 GAIN_MAX: Final = 20.0
 """A logarithm beyond any ratio of two rows, and within what a float can raise."""
-
-Simple = Callable[[Trial], tuple[float, ...]]
-"""Orders rows that are alike: what is smaller is preferred."""
 
 
 def metric(text: str, models: Container[str] = ()) -> str:
@@ -148,133 +140,8 @@ class Aims:
         return math.log1p(self.margin / 100)
 
 
-class Ranked(NamedTuple):
-    """A variant at its best level.
-
-    gain: in percent against the default, None where that failed; broken: bounds that it does not keep.
-    """
-
-    trial: Trial
-    gain: float | None
-    broken: list[str]
-
-
 def _ratio(new: float, old: float) -> float:
     """As a logarithm; memory of a GPU that is not used is 0, and so is the throughput of what did not answer."""
     if new > 0 and old > 0:
         return max(-GAIN_MAX, min(math.log(new / old), GAIN_MAX))
     return GAIN_MAX * ((new > 0) - (old > 0))
-
-
-def _order(trial: Trial, aims: Aims, base: Trial | None) -> tuple[float, float]:
-    return aims.excess(trial), -aims.gain(trial, base)
-
-
-def best_level(trials: Sequence[Trial], aims: Aims, base: Trial | None, needed: int = 1) -> Trial | None:
-    """Of one variant's rows; the least load of those that are alike.  None where all have failed.
-
-    needed: as in ranking.
-    """
-    good = [each for each in trials if not each.failure]
-    return _simplest(_groups(good, aims, needed)[0], aims, base, lambda trial: (trial.level,)) if good else None
-
-
-def _groups(trials: Sequence[Trial], aims: Aims, needed: int) -> list[list[Trial]]:
-    """Those that keep all bounds first, and of those, as of the others, those that were measured often enough."""
-    found: dict[tuple[bool, bool], list[Trial]] = {}
-    for each in trials:
-        found.setdefault((aims.excess(each) > 0, each.measured < needed), []).append(each)
-    return [found[key] for key in sorted(found)]
-
-
-def _simplest(trials: Sequence[Trial], aims: Aims, base: Trial | None, simple: Simple) -> Trial:
-    head = min(trials, key=lambda trial: _order(trial, aims, base))
-    excess, gain = aims.excess(head), aims.gain(head, base)
-    near = [
-        each
-        for each in trials
-        if aims.excess(each) <= excess + (aims.alike if excess else 0.0) and gain - aims.gain(each, base) <= aims.alike
-    ]
-    return min(near, key=simple)
-
-
-class Simplicity:
-    """Orders rows that are alike: the default first, then fewer instances, then the order of the search space."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-
-    def __call__(self, trial: Trial) -> tuple[float, ...]:
-        """Smaller is simpler."""
-        if trial.variant == DEFAULT:
-            return (-1.0,)
-        values = [(axis.values, trial.variant.value(axis.name)) for axis in self._space.axes]
-        place = [_place(known, value) for known, value in values]
-        instances = sum(int(value) for name, value in trial.variant.settings if plain(name) == INSTANCES)
-        return (float(instances), float(sum(place)), *map(float, place))
-
-
-def _place(known: Sequence[Value], value: Value | None) -> int:
-    """Of a value among those of its axis; a setting of a format that is not served has none."""
-    if value is None:
-        return 0
-    return known.index(value) if value in known else len(known)
-
-
-def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple, needed: int = 1) -> list[Ranked]:
-    """Each variant at its best level, the best one first; those that keep all bounds before the others.
-
-    needed: measurements of a row; those with fewer stand behind those that have as many, as one may be chance.
-    """
-    by_variant: dict[str, list[Trial]] = {}
-    for each in trials:
-        by_variant.setdefault(each.variant.text, []).append(each)
-    base = best_level(by_variant.get(DEFAULT.text, []), aims, None, needed)
-    if base is not None:  # its best level is told by gains against any of its rows
-        base = best_level(by_variant[DEFAULT.text], aims, base, needed)
-    rest = _best_levels(by_variant.values(), aims, base, needed)
-    compared = base is not None
-    if base is None and rest:
-        base = rest[0]
-        rest = _best_levels(by_variant.values(), aims, base, needed)
-    ordered = []
-    for group in _groups(rest, aims, needed):
-        while group:
-            chosen = _simplest(group, aims, base, simple)
-            group.remove(chosen)
-            gain = 100 * math.expm1(aims.gain(chosen, base)) if compared else None
-            ordered.append(Ranked(chosen, gain, aims.broken(chosen)))
-    return ordered
-
-
-def _best_levels(variants: Iterable[Sequence[Trial]], aims: Aims, base: Trial | None, needed: int) -> list[Trial]:
-    return [found for each in variants if (found := best_level(each, aims, base, needed)) is not None]
-
-
-class Difference(NamedTuple):
-    """Of two rows that were measured by turns: the gain, in percent, and the interval where the true one lies.
-
-    turns: in which both were measured.
-    """
-
-    turns: int
-    gain: float
-    low: float
-    high: float
-
-    @property
-    def apart(self) -> bool:
-        """It is more than chance."""
-        return self.turns >= TURNS_MIN and not self.low <= 0 <= self.high
-
-
-def difference(trial: Trial, base: Trial, aims: Aims) -> Difference:
-    """By the objectives, turn by turn: what the machine did meanwhile is in both.  The interval is Student's."""
-    before = {each.turn: each for each in base.rounds if each.turn}
-    gains = [aims.gain(each, before[each.turn]) for each in trial.rounds if each.turn in before]
-    if len(gains) < 2:
-        return Difference(len(gains), 100 * math.expm1(aims.gain(trial, base)), -math.inf, math.inf)
-    mean = statistics.fmean(gains)
-    wide = student_quantile((1 + CONFIDENCE) / 2, len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
-    percent = [100 * math.expm1(min(each, GAIN_MAX)) for each in (mean, mean - wide, mean + wide)]
-    return Difference(len(gains), *percent)

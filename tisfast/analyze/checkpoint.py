@@ -14,7 +14,7 @@ from tisfast.bench.files import write_text
 from tisfast.bench.json_file import read_json
 from tisfast.errors import BadRequest
 
-SCHEMA: Final = "tisfast analyze 2"
+SCHEMA: Final = "tisfast analyze 3"
 NAME: Final = "checkpoint.json"
 REMEDY: Final = "make room there, or name another output directory with -o; the same command goes on"
 """Where a file of the output directory cannot be written."""

@@ -11,19 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import GPU_MEMORY, THROUGHPUT, Ranked, Simplicity, best_level, plain, ranking
+from tisfast.analyze.aims import GPU_MEMORY, THROUGHPUT, plain
 from tisfast.analyze.arguments import Given, read_all
 from tisfast.analyze.checkpoint import Checkpoint
-from tisfast.analyze.confirm import confirm
+from tisfast.analyze.confirm import Finals
 from tisfast.analyze.ending import Doing, Ending, Interrupted
 from tisfast.analyze.explain import explained, out
 from tisfast.analyze.fingerprint import files_fingerprint, folder_fingerprint
 from tisfast.analyze.page import Result, page
+from tisfast.analyze.ranking import Ranked, Simplicity, best_level, ranking
 from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
 from tisfast.analyze.space import Point
 from tisfast.analyze.subject import Subject, same_tensors
-from tisfast.analyze.table import csv_text, failures, milliseconds, table
+from tisfast.analyze.table import about, counted, csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
 from tisfast.analyze.tries import ASK_SECONDS, LATE, Bench, Tries, asked_of, session_of
 from tisfast.analyze.variants import DEFAULT, FORMAT, Variant, canonical
@@ -166,17 +167,6 @@ def _files_of(given: Given) -> Mapping[str, Any]:
     return found
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _about(seconds: float) -> str:
-    """A length of time for people."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 class _Analysis:
     """One search, on a server that serves."""
 
@@ -201,7 +191,8 @@ class _Analysis:
         if given.first_seconds:
             self._checkpoint.forget(lambda trial: LATE in trial.failure)
         self._known = len(self._rows()) - len(self._lost)
-        self._count = self._space.count if given.search != "bayesian" else min(given.trials, self._space.count)
+        variants = self._space.variants
+        self._count = variants if given.search != "bayesian" else min(given.trials, variants)
         if isinstance(server, RunningServer):
             say(AS_IN_REPOSITORY.format(url=given.asked.address))
             with Doing(given.asked.model) as doing:
@@ -216,7 +207,8 @@ class _Analysis:
         nearest = self._space.variant(self._space.start(self._subject.in_force))
         self._most = self._count + (self._tries.same(nearest) != DEFAULT)
         self._base: Trial | None = None
-        self._ended = "All of the search was done."
+        self._tried = set[Variant]()
+        self._ended = ""
 
     def run(self) -> int:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
@@ -225,6 +217,7 @@ class _Analysis:
         try:
             with self._ending.section("Waiting for in-flight inferences to complete.", bears=1):
                 self._search()
+            self._ended = self._done()
         except (Interrupted, KeyboardInterrupt):
             whole, self._ended = False, "It was interrupted; this is what was measured until then."
             if not any(not each.failure for each in self._rows()):
@@ -236,7 +229,7 @@ class _Analysis:
         if changed := self._changed():
             whole, self._ended = False, f"{self._ended} {changed}"
             say(f"error: {changed}", error=True)
-        ranked = self._ranked(self._given.confirm + 1)
+        ranked = self._ranked()
         try:
             self._write(ranked, "It ended early, as the error says." if failed is not None else self._ended)
         except TisError as error:
@@ -346,15 +339,26 @@ class _Analysis:
         again = (min(given.best, self._count) + 1) * (given.confirm + (0 if every else levels))
         most = self._count * (levels if every else 1) + again
         axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in self._space.axes)
-        known = f"; {self._known} measurements are taken from {given.output}" if self._known else ""
+        known = counted(self._known, "measurement")
+        known = f"; {known} {'is' if self._known == 1 else 'are'} taken from {given.output}" if self._known else ""
         seconds = 3 * given.asked.settings.window_ms / 1000
+        trials = f" of {counted(given.trials, 'trial')}" if given.search == "bayesian" else ""
         at_most = "" if given.search == "brute" else "at most "
         default = " and the default" if self._most > self._count else ""
         return (
-            f"{given.asked.model}: {at_most}{_counted(self._count, 'variant')} of {axes}{default}, at up to "
-            f"{_counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}; a measurement "
-            f"takes {seconds:g} s or more, so about {_about(most * seconds)} for all that there can be{known}"
+            f"{given.asked.model}: {at_most}{counted(self._count, 'variant')} of {axes}{default}, at up to "
+            f"{counted(levels, 'level')} of {given.load.mode.replace('_', ' ')}, search {given.search}{trials}; "
+            f"a measurement takes {seconds:g} s or more, so about {about(most * seconds)} for all that there "
+            f"can be{known}"
         )
+
+    def _done(self) -> str:
+        """How a search has come to its end: not each one looks at all variants."""
+        count, tried = self._space.variants, len(self._tried)
+        if tried >= count:
+            return f"All of the search was done: {counted(count, 'variant')}."
+        how = "The climb came to its end" if self._given.search == "quick" else "All trials were made"
+        return f"{how}: {tried} of {counted(count, 'variant')} were tried."
 
     def _changed(self) -> str:
         """Whether files are others than before the search: a sentence, or ""."""
@@ -383,14 +387,18 @@ class _Analysis:
             quick(space, start, self._score, given.aims.alike)
         else:
             bayesian(space, start, self._score, given.trials)
-        if given.search != "brute":
-            for each in self._ranked()[: given.best]:
-                tries.sweep(each.trial.variant)
-            tries.sweep(DEFAULT)
-        confirm(self._ranked, tries.bench.again, given.aims, best=given.best, times=given.confirm)
+        simple = Simplicity(space)
+        firsts = ranking([each.first for each in self._rows()], given.aims, simple)  # also where turns were made before
+        for variant in [*(each.trial.variant for each in firsts[: given.best]), DEFAULT]:
+            if given.search != "brute":
+                tries.sweep(variant)
+            tries.refine(variant)
+        finals = Finals(self._rows, tries.bench.again, tries.refine, given.aims, simple)
+        finals.confirm(given.best, given.confirm)
 
     def _score(self, point: Point) -> float:
         variant = self._space.variant(point)
+        self._tried.add(variant)
         if self._base is None:  # the default has no row that is good: the first variant that has one takes its place
             self._base = best_level(self._tries.rows(variant), self._given.aims, None)
         return self._tries.score(variant, self._base)
@@ -416,13 +424,13 @@ class _Analysis:
         ]
         return [*measured, *self._lost]
 
-    def _ranked(self, needed: int = 1) -> list[Ranked]:
-        return ranking(self._rows(), self._given.aims, Simplicity(self._space), needed)
+    def _ranked(self) -> list[Ranked]:
+        return ranking(self._rows(), self._given.aims, Simplicity(self._space))
 
     def _write(self, ranked: list[Ranked], ended: str) -> None:
         """Say it, and write all files; then raises for the first one that could not be written."""
         given, trials, folder = self._given, self._rows(), self._given.output
-        said = explained(ranked, trials, given.aims, self._subject, given.confirm + 1)
+        said = explained(ranked, trials, given.aims, self._subject, given.confirm)
         say(f"\n{ended}" + (f"\n\n{table(ranked).rstrip()}" if ranked else ""))
         for line in failures(trials):
             say(f"failed: {line}")
@@ -444,7 +452,8 @@ class _Analysis:
             raise failed[0]
         if ranked:
             best = min(given.best, len(ranked))
-            places = "a configuration in best/1" if best == 1 else f"configurations in best/1 to best/{best}"
+            to = "and" if best == 2 else "to"
+            places = "a configuration in best/1" if best == 1 else f"configurations in best/1 {to} best/{best}"
             say(f"\nWritten to {folder}: report.html, results.csv, {places}")
 
     def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.analyze.aims import TURNS_MIN, Aims, Ranked, difference
+from tisfast.analyze.aims import THROUGHPUT, Aims, unit, value_of
+from tisfast.analyze.ranking import LARGE, MEASURED_ONCE, NOT_APART, SURE, TURNS_MIN, Ranked, gain_text
 from tisfast.analyze.space import WHOLE_MAX
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Served, Share, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, PREFERRED, in_force, named
+from tisfast.bench.figures import needed_for
 
 SELDOM: Final = 0.01
 """Batches of a size that are fewer are not named."""
@@ -22,9 +25,9 @@ NOTED: Final = 1.1
 
 
 def explained(
-    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, subject: Subject, needed: int = 1
+    ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, subject: Subject, wanted: int = 0
 ) -> list[str]:
-    """Sentences; each one stands on figures that it names.  needed: as in ranking."""
+    """Sentences; each one stands on figures that it names.  wanted: turns, of --confirm."""
     if not ranked:
         return ["No variant could be measured, so nothing can be said of them."]
     winner = ranked[0].trial
@@ -37,9 +40,8 @@ def explained(
         said += _of_models(winner, default)
     elif default is winner:
         said += _nothing_better(ranked, aims)
-    if default is not None:
-        said += _sure(winner, default, aims)
-    said += _unsure(ranked, aims, needed)
+    said += _sure(ranked[0], aims, wanted)
+    said += _unsure(ranked, aims, wanted)
     said += _of_formats(ranked, trials, subject)
     said += _of_instances(ranked, subject)
     said += _bounded(ranked, subject)
@@ -66,25 +68,48 @@ def _failed(ranked: Sequence[Ranked], trials: Sequence[Trial]) -> Iterator[str]:
         yield f"{len(partly) - limits.ANALYZE_NAMED_MAX} more levels failed; the table has their reasons."
 
 
-def apart(ranked: Sequence[Ranked], aims: Aims) -> bool:
-    """Whether the winner differs from the default by more than chance, or is the default, or has none beside it."""
-    winner = ranked[0].trial
-    default = next((each.trial for each in ranked if each.trial.variant == DEFAULT), None)
-    return default is None or default is winner or difference(winner, default, aims).apart
+def turned(count: int) -> str:
+    """So many turns."""
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+def _by(aims: Aims) -> str:
+    """What a gain is of."""
+    return " and ".join(name.replace("_", " ") for name, _ in aims.objectives)
+
+
+def _figures(trial: Trial, aims: Aims) -> str:
+    """Throughput, p99, and what else was the objective."""
+    parts = [f"{trial.throughput:.4g} inferences/s", f"p99 {_ms(trial, 'p99')}"]
+    for name, _ in aims.objectives:
+        value = value_of(trial, name)
+        if name not in (THROUGHPUT, "latency_p99") and value is not None:
+            parts.append(f"{name.replace('_', ' ')} {value:.4g}{unit(name)}")
+    return ", ".join(parts)
+
+
+def _gain(ranked: Ranked, aims: Aims) -> str:
+    """In words."""
+    found = ranked.difference
+    if found is None:
+        return "no figures to compare with"
+    text = gain_text(found.gain)
+    if math.exp(found.gain) >= LARGE:
+        return f"{text.removeprefix('x')} times as good by {_by(aims)}"
+    return f"a gain of {text} by {_by(aims)}"
 
 
 def _won(first: Ranked, default: Trial | None, aims: Aims) -> str:
     best = first.trial
-    text = f"Best: {best.variant.text}, at {best.load}: {best.throughput:.4g} inferences/s, p99 {_ms(best, 'p99')}"
+    text = f"Best: {best.variant.text}, at {best.load}: {_figures(best, aims)}"
     if default is None:
         return f"{text}. The default has no figures to compare with."
     if default is best:
         return f"{text}."
-    return (
-        f"{text}; the default's best, at {default.load}, is {default.throughput:.4g} inferences/s, p99 "
-        f"{_ms(default, 'p99')}: {best.throughput / default.throughput:.3g} times the throughput"
-        f"{'' if difference(best, default, aims).apart else ', but they are not told apart: it may be chance'}."
-    )
+    chance = {MEASURED_ONCE: ", but it was measured once", NOT_APART: ", but they are not told apart"}.get(first.note)
+    chance = f"{chance}: it may be chance" if chance else ""
+    text += f"; the default's best, at {default.load}, has {_figures(default, aims)}"
+    return f"{text}: {_gain(first, aims)}{chance}."
 
 
 def _against(winner: Trial, default: Trial) -> Iterator[str]:
@@ -133,43 +158,52 @@ def _of_models(winner: Trial, default: Trial) -> Iterator[str]:
         yield f"{text}."
 
 
-def _sure(winner: Trial, default: Trial, aims: Aims) -> Iterator[str]:
-    """Whether the gain is more than chance, by the objectives."""
-    if winner is default:
-        return
-    found = difference(winner, default, aims)
-    if found.turns < TURNS_MIN:
-        yield (
-            f"They are not told apart: both were measured again in {found.turns} turns, and it takes {TURNS_MIN} to "
-            f"tell a gain from chance (--confirm {TURNS_MIN})."
-        )
-        return
-    text = (
-        f"Measured again by turns, {found.turns} times each: the gain is {found.gain:+.3g} %, its 95 % interval from "
-        f"{found.low:+.3g} to {found.high:+.3g} %"
+def _interval(ranked: Ranked, aims: Aims) -> str:
+    """What turns say of the gain, where there were enough."""
+    found = ranked.difference
+    if found is None or found.turns < TURNS_MIN:
+        return ""
+    return (
+        f"measured again by turns, {found.turns} times each: the gain by {_by(aims)} is {gain_text(found.gain)}, its "
+        f"{100 * SURE:g} % interval from {gain_text(found.low)} to {gain_text(found.high)}"
     )
-    yield f"{text}." if found.apart else f"{text}: they are not told apart, it may be chance (a greater --confirm)."
 
 
-def _unsure(ranked: Sequence[Ranked], aims: Aims, needed: int) -> Iterator[str]:
-    """What stands on fewer measurements than were wanted."""
-    first = ranked[0]
-    if first.trial.measured < needed:
+def _sure(first: Ranked, aims: Aims, wanted: int) -> Iterator[str]:
+    """Whether the winner's gain is more than chance, by the objectives."""
+    found = first.difference
+    if found is None or first.trial.variant == DEFAULT:
+        return
+    if text := _interval(first, aims):
+        told = "" if found.apart else ": they are not told apart, it may be chance (a greater --confirm)"
+        yield f"{text[0].upper()}{text[1:]}{told}."
+    else:
+        more = "the same command goes on" if wanted >= TURNS_MIN else f"--confirm {TURNS_MIN}"
         yield (
-            f"The winner was measured {first.trial.measured} times, not the {needed} that were wanted, so its place "
-            "may be chance; the same command goes on."
+            f"They are not told apart: both were measured again in {turned(found.turns)}, and it takes {TURNS_MIN} to "
+            f"tell a gain from chance ({more})."
         )
+
+
+def _unsure(ranked: Sequence[Ranked], aims: Aims, wanted: int) -> Iterator[str]:
+    """What was not measured again, though it was wanted."""
+    first = ranked[0].trial
+    if not wanted:
+        return
+    if not first.turns:
+        yield "The winner was measured once, so its place may be chance; the same command goes on."
+        return
     better = [
         each.trial
         for each in ranked[1:]
-        if each.trial.measured < needed <= first.trial.measured
-        and aims.gain(each.trial, first.trial) > aims.alike
-        and aims.excess(each.trial) <= aims.excess(first.trial)
+        if not each.trial.turns
+        and aims.gain(each.trial, first) > aims.alike
+        and aims.excess(each.trial) <= aims.excess(first)
     ]
     for each in better[: limits.ANALYZE_NAMED_MAX]:
         yield (
-            f"{each.variant.text} had better figures ({each.throughput:.4g} inferences/s) in {each.measured} "
-            f"measurements, but not the {needed} that the winner has, so it stands behind."
+            f"{each.variant.text} had better figures ({_figures(each, aims)}), but was measured once, and others that "
+            "had such figures lost them by turns; a greater --best measures more of them again."
         )
 
 
@@ -178,10 +212,18 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
     if not others:
         yield "It is the default: no other variant keeps the bounds and answers."
         return
-    second = others[0]
+    second = next((each for each in others if each.trial.turns), others[0])
+    name, gain = second.trial.variant.text, second.difference
+    if gain is None or gain.gain <= aims.alike or not second.trial.turns:
+        yield (
+            f"It is the default: no variant is better by more than {aims.margin:g} % (--margin); the next one, {name}, "
+            f"has {_figures(second.trial, aims)} at {second.trial.load}."
+        )
+        return
+    told = _interval(second, aims) or f"they were measured again together in {turned(gain.turns)} alone"
     yield (
-        f"It is the default: no variant is better by more than {aims.margin:g} % (--margin); the next one, "
-        f"{second.trial.variant.text}, has {second.trial.throughput:.4g} inferences/s at {second.trial.load}."
+        f"It is the default: {name} has {_figures(second.trial, aims)} at {second.trial.load}, {_gain(second, aims)}, "
+        f"but they are not told apart ({told}), so it may be chance; a greater --confirm may tell."
     )
 
 
@@ -264,8 +306,8 @@ def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
         if not trial.stable:
             yield f"The {name}'s figures are not stable: {trial.reason}"
         if not trial.supported:
-            times = f" in {trial.measured} measurements" if trial.rounds else ""
-            yield f"The {name}'s p99 stands on few requests ({trial.requests}{times}); a longer -p helps."
+            within = f", in one of its {turned(len(trial.turns))}" if len(trial.turns) > 1 else ""
+            yield f"The {name}'s p99 stands on fewer than {needed_for(0.99)} requests{within}; a longer -p helps."
 
 
 def _sample_us(served: Served) -> float:

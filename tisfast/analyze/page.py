@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, Ranked, value_of
-from tisfast.analyze.explain import apart, out
+from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, value_of
+from tisfast.analyze.explain import out, turned
+from tisfast.analyze.ranking import Ranked
 from tisfast.analyze.table import HEADS, failed_cells, milliseconds, rows_of
 from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
@@ -55,14 +56,15 @@ def _cards(result: Result) -> str:
         return '<p class="none">Nothing could be measured.</p>'
     best, trial = result.ranked[0], result.ranked[0].trial
     failed = out(result.ranked, result.trials)
-    chance = "" if apart(result.ranked, result.aims) else ", but they are not told apart"
+    variants, no_figures = len({each.variant.text for each in result.trials}), "bad" if failed else "good"
+    chance = f", {best.note}" if best.note else ""
     cards = [
         (trial.variant.text, f"the best variant, at {trial.load}", "bad" if best.broken else "good"),
         (f"{trial.throughput:.4g}/s", "inferences there", ""),
         (milliseconds(trial, "p99"), "p99 latency there", ""),
-        ("-" if best.gain is None else f"{best.gain:+.3g} %", f"gain against the default{chance}", ""),
-        (str(len({each.variant.text for each in result.trials})), "variants were measured", ""),
-        (str(len(failed)), "of them have no figures", "bad" if failed else "good"),
+        (best.gain_text, f"gain against the default{chance}", ""),
+        (str(variants), "variant was measured" if variants == 1 else "variants were measured", ""),
+        (str(len(failed)), "of them has no figures" if len(failed) == 1 else "of them have no figures", no_figures),
     ]
     inner = "".join(
         f'<div class="card{"" if at else " wide"}"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>'
@@ -150,9 +152,11 @@ def _table(result: Result) -> str:
     return (
         f"<section><h2>Variants</h2>{_grid(named[0], named[1:])}"
         '<p class="soft">Each variant at its best level. batch: samples of an execution on average; queue: share of '
-        f"the time within the server. Variants within {result.aims.margin:g} % are alike, and the simpler one stands "
-        "first. Where a level was measured several times, inferences and latencies are means of its measurements, also "
-        "p99; batch and queue are of all their requests, and memory is the most.</p>"
+        "the time within the server. The first one is recommended, the rest follow by their gains; within "
+        f"{result.aims.margin:g} % variants are alike, and the simpler one stands first. Where a level was measured "
+        "again by turns, its figures are of the turns alone: inferences and latencies are medians, also p99; batch and "
+        "queue are of all their requests, and memory is the most; the gain is that of the turns which it shares with "
+        "the default.</p>"
         "</section>"
     )
 
@@ -164,7 +168,7 @@ def _rows(result: Result) -> str:
     for each in result.trials:
         told = each.failure or "; ".join(
             [
-                *([f"measured {each.measured} times"] if each.rounds else []),
+                *([f"measured again in {turned(len(each.turns))}"] if each.turns else []),
                 *result.aims.broken(each),
                 *([] if each.stable else [each.reason]),
                 *([each.limited] if each.limited else []),

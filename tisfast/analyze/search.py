@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tisfast.analyze.space import Point, Space
+from tisfast.analyze.variants import Variant
 
 ASKED_MAX: Final = 20
 """Times as many points as are measured: what is proposed again costs nothing."""
@@ -55,7 +56,7 @@ def _scores(space: Space, here: Point, around: Iterable[Point], score: Score) ->
 
 
 def bayesian(space: Space, start: Point, score: Score, trials: int) -> None:
-    """Optuna's sampler (tree-structured Parzen estimators) proposes points; so many different ones are measured.
+    """Optuna's sampler (tree-structured Parzen estimators) proposes points; so many different variants are measured.
 
     The same figures give the same path, so a run that goes on takes its first steps from the checkpoint.
     """
@@ -64,11 +65,11 @@ def bayesian(space: Space, start: Point, score: Score, trials: int) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
     study.enqueue_trial({axis.name: at for axis, at in zip(space.axes, start, strict=True)})
-    wanted, seen = min(trials, space.count), set[Point]()
+    wanted, seen = min(trials, space.variants), set[Variant]()
     for _ in range(ASKED_MAX * wanted):
         if len(seen) >= wanted:
             return
         trial = study.ask()
         point = tuple(trial.suggest_int(axis.name, 0, len(axis.values) - 1) for axis in space.axes)
-        seen.add(point)
+        seen.add(space.variant(point))
         study.tell(trial, max(score(point), FAILED))

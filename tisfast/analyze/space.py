@@ -62,8 +62,10 @@ class Load:
     chosen: bool = False
 
     def has(self, mode: str, level: float) -> bool:
-        """Whether a level is one of them."""
-        return mode == self.mode and level in self.levels
+        """Whether a level is one of them, or between those that the user has not chosen."""
+        if mode != self.mode:
+            return False
+        return level in self.levels or (not self.chosen and min(self.levels) < level < max(self.levels))
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,13 @@ class Space:
                     there = dict(zip(axes, steps, strict=True))
                     found.append(tuple(there.get(at, now) for at, now in enumerate(point)))
         return found
+
+    @property
+    def variants(self) -> int:
+        """How many are different: points may differ in settings of formats that are not served there."""
+        if all(axis.name != FORMAT for axis in self.axes):
+            return self.count
+        return len({self.variant(point) for point in self.points()})
 
 
 def _nearest(axis: Axis, value: Value | None) -> int:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from tisfast.analyze.aims import Ranked
+from tisfast.analyze.ranking import Ranked
 from tisfast.analyze.subject import Subject
 from tisfast.analyze.trials import Share, Trial
 from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
@@ -14,9 +14,21 @@ from tisfast.analyze.variants import INSTANCES, MAX_BATCH, in_force
 CSV_HEADS = (
     *("Model", "Batch", "Concurrency", "Request Rate", "Model Config", "Instance Group", "Max Batch Size"),
     *("Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)", "CPU Memory (MB)", "GPU Memory (MB)"),
-    "Failure",
+    *("Gain", "Remark", "Failure"),
 )
 HEADS = ("rank", "variant", "load", "inferences/s", "gain", "avg", "p99", "batch", "queue", "memory", "GPU memory", "")
+
+
+def counted(count: int, what: str) -> str:
+    """With its number."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def about(seconds: float) -> str:
+    """A length of time for people."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def rows_of(place: int, ranked: Ranked) -> Iterator[list[str]]:
@@ -40,20 +52,26 @@ def _times(figures: Trial | Share) -> list[str]:
 def cells(place: int, ranked: Ranked) -> list[str]:
     """A variant's row."""
     trial = ranked.trial
-    notes = [*ranked.broken, *([] if trial.stable else ["not stable"]), *(["client limited"] if trial.limited else [])]
     return [
         str(place),
         trial.variant.text,
         trial.load,
         f"{trial.throughput:.4g}",
-        "-" if ranked.gain is None else f"{ranked.gain:+.3g} %",
+        ranked.gain_text,
         milliseconds(trial, "avg"),
         milliseconds(trial, "p99"),
         *_times(trial),
         "-" if trial.memory_mb is None else f"{trial.memory_mb:.4g} MB",
         "-" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.4g} MB",
-        "; ".join(notes),
+        remark(ranked),
     ]
+
+
+def remark(ranked: Ranked) -> str:
+    """What is to be known of a variant's figures, "" where it is nothing."""
+    stable, limited = ranked.trial.stable, ranked.trial.limited
+    notes = [*ranked.broken, ranked.note, "" if stable else "not stable", "client limited" if limited else ""]
+    return "; ".join(each for each in notes if each)
 
 
 def failed_cells(trial: Trial) -> list[str]:
@@ -116,12 +134,14 @@ def csv_text(batch_size: int, subject: Subject, ranked: Sequence[Ranked], failed
                     f"{figures.latency_ms['p99']:.6g}" if "p99" in figures.latency_ms else "",
                     "" if trial.memory_mb is None else f"{trial.memory_mb:.6g}",
                     "" if trial.gpu_memory_mb is None else f"{trial.gpu_memory_mb:.6g}",
+                    each.gain_text,
+                    remark(each),
                     "",
                 ]
             )
     for trial in failed:
         for model in subject.served(trial.variant):
             columns = [f"{trial.level:g}", ""] if trial.mode == "concurrency" else ["", f"{trial.level:g}"]
-            unknown = ["", "", "No", "", "", "", ""]
+            unknown = ["", "", "No", "", "", "", "", "", ""]
             rows.writerow([model, batch_size, *columns, trial.variant.text, *unknown, trial.failure])
     return out.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from statistics import fmean
+from statistics import median
 from typing import Any, Final, Protocol
 
 from tisfast.analyze.variants import Variant
@@ -83,7 +83,7 @@ class Round:
     """One measurement of a row that has several.
 
     turn: in which it was measured again, from 1; what has the same turn was measured one behind the other.  0: it is
-    the search's own.
+    the search's own, which chose the row, and is no part of its figures.
     """
 
     turn: int
@@ -100,10 +100,11 @@ class Trial:
     """One row.
 
     failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
-    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, gpu_memory_mb: of
-    their GPUs, where known; limited: why the client was the limit, or ""; rounds: each measurement, where there were
-    several: throughput and latencies are means of those where they are known, of a percentile, too; served is of all
-    their requests, memory the most; models: of several that were served together, what each of them did.
+    LATENCIES; supported: there were enough requests for p99 in each measurement; memory_mb: of the server's processes,
+    gpu_memory_mb: of their GPUs, where known; limited: why the client was the limit, or ""; rounds: the search's
+    measurement and those of turns, where there were some.  All figures are of the turns then: throughput and latencies
+    are medians of those where they are known, of a percentile, too; served is of all their requests, memory the most;
+    models: of several that were served together, what each of them did.
     """
 
     variant: Variant
@@ -125,9 +126,27 @@ class Trial:
     gpu_memory_mb: float | None = None
 
     @property
-    def measured(self) -> int:
-        """How often."""
-        return max(len(self.rounds), 1)
+    def turns(self) -> tuple[Round, ...]:
+        """Those in which it was measured again."""
+        return tuple(each for each in self.rounds if each.turn)
+
+    @property
+    def first(self) -> Trial:
+        """As the search has measured it."""
+        if not self.rounds:
+            return self
+        own = self.rounds[0]
+        return replace(
+            self,
+            failure="",
+            throughput=own.throughput,
+            latency_ms=own.latency_ms,
+            served=own.served,
+            memory_mb=own.memory_mb,
+            rounds=(),
+            models=own.models,
+            gpu_memory_mb=own.gpu_memory_mb,
+        )
 
     @property
     def starved(self) -> bool:
@@ -218,40 +237,43 @@ def _served(level: Measurement) -> Served | None:
 
 def joined(trial: Trial, new: Trial, turn: int) -> Trial:
     """A row that was measured once more, in a turn: see Trial's rounds; a failure is one of the row."""
+    rounds = trial.rounds or (_round(trial, 0),)
     if new.failure:
-        return replace(trial, failure=f"when it was measured again, {new.failure}")
-    rounds = (*(trial.rounds or (_round(trial, 0),)), _round(new, turn))
-    names = dict.fromkeys(name for each in rounds for name in each.models)
+        return replace(trial, failure=f"when it was measured again, {new.failure}", rounds=rounds)
+    rounds = (*rounds, _round(new, turn))
+    turns = rounds[1:]
+    names = dict.fromkeys(name for each in turns for name in each.models)
+    before = trial if trial.turns else replace(new, requests=0)
     return replace(
         trial,
-        throughput=fmean(each.throughput for each in rounds),
-        latency_ms=_means([each.latency_ms for each in rounds]),
-        supported=trial.supported and new.supported,
-        requests=trial.requests + new.requests,
-        stable=trial.stable and new.stable,
-        reason=trial.reason if not trial.stable else new.reason,
-        limited=trial.limited or new.limited,
-        served=_pooled([each.served for each in rounds]),
-        memory_mb=_most(each.memory_mb for each in rounds),
-        gpu_memory_mb=_most(each.gpu_memory_mb for each in rounds),
+        throughput=median(each.throughput for each in turns),
+        latency_ms=_medians([each.latency_ms for each in turns]),
+        supported=before.supported and new.supported,
+        requests=before.requests + new.requests,
+        stable=before.stable and new.stable,
+        reason=before.reason if not before.stable else new.reason,
+        limited=before.limited or new.limited,
+        served=_pooled([each.served for each in turns]),
+        memory_mb=_most(each.memory_mb for each in turns),
+        gpu_memory_mb=_most(each.gpu_memory_mb for each in turns),
         rounds=rounds,
-        models={name: _joined_shares([each.models[name] for each in rounds if name in each.models]) for name in names},
+        models={name: _joined_shares([each.models[name] for each in turns if name in each.models]) for name in names},
     )
 
 
 def _joined_shares(shares: Sequence[Share]) -> Share:
     return Share(
-        fmean(each.throughput for each in shares),
-        _means([each.latency_ms for each in shares]),
+        median(each.throughput for each in shares),
+        _medians([each.latency_ms for each in shares]),
         all(each.supported for each in shares),
         _pooled([each.served for each in shares]),
     )
 
 
-def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _medians(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """By name, of those that have it."""
     names = dict.fromkeys(name for each in measured for name in each)
-    return {name: fmean(each[name] for each in measured if name in each) for name in names}
+    return {name: median(each[name] for each in measured if name in each) for name in names}
 
 
 def _pooled(measured: Sequence[Served | None]) -> Served | None:

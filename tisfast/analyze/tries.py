@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from tisfast.analyze.aims import Aims, best_level
+from tisfast.analyze.aims import Aims
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.ending import Doing, Ending, Interrupted
+from tisfast.analyze.ranking import best_level, fallen
 from tisfast.analyze.servers import Connect, Server
 from tisfast.analyze.space import Load
 from tisfast.analyze.subject import Subject
@@ -31,6 +32,8 @@ GAINED: Final = 1.05
 FLAT_LEVELS: Final = 2
 """So many of them, and levels that the user has not chosen end."""
 ASK_SECONDS: Final = 30.0
+BISECTIONS: Final = 3
+"""Levels between one that keeps a bound of latency and one that breaks it: powers of two are coarse."""
 FIRST_SECONDS_MIN: Final = 20.0
 """The first request of a variant has at least."""
 LATE: Final = "--first-request SECONDS waits longer"
@@ -59,17 +62,17 @@ class Bench:
     first_seen: float = 0.0
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
-        """Measured now, or before.  Raises Interrupted; TisError when there is no server any more."""
+        """As the search has measured it, now or before.  Raises Interrupted; TisError when no server is there."""
         wanted = Trial(variant, mode, level)
         found = self.checkpoint.trials.get(wanted.key)
-        return found if found is not None else self._kept(self._now(wanted))
+        return found.first if found is not None else self._kept(self._now(wanted))
 
     def again(self, trial: Trial, turn: int) -> None:
-        """Measure a row once more, into its means."""
+        """Measure a row once more, into its figures."""
         new = self._now(Trial(trial.variant, trial.mode, trial.level))
-        mean = joined(trial, new, turn)
-        self.checkpoint.add(mean)
-        self.on_trial(mean if new.failure else new)
+        row = joined(trial, new, turn)
+        self.checkpoint.add(row)
+        self.on_trial(row if new.failure else new)
         self.checkpoint.save()
 
     def _kept(self, found: Trial) -> Trial:
@@ -185,6 +188,21 @@ class Tries:
             self._sweep(self.same(variant))
         finally:
             self.bench.checkpoint.save()
+
+    def refine(self, variant: Variant) -> None:
+        """Levels between the last one that keeps all bounds of latency and the first one behind it that breaks them."""
+        variant, load = self.same(variant), self.load
+        for _ in range(0 if load.chosen else BISECTIONS):
+            rows = [each for each in self.bench.checkpoint.trials.values() if each.variant == variant]
+            rows = [each for each in rows if load.has(each.mode, each.level) and not each.failure]
+            slow = {each.level for each in rows if self.aims.too_slow(each.first) or fallen(each, self.aims)}
+            last = max((each.level for each in rows if each.level not in slow), default=0.0)
+            first = min((level for level in slow if level > last), default=0.0)
+            middle = (last + first) / 2 if load.mode == "request_rate" else float((last + first) // 2)
+            if not 0 < last < middle < first:
+                break
+            self._trial(variant, middle)
+        self.bench.checkpoint.save()
 
     def score(self, variant: Variant, base: Trial | None) -> float:
         """How good its best level is, against a row; one that breaks a bound is below all that do not."""
