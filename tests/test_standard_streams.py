@@ -35,6 +35,21 @@ def test_where_the_terminal_has_gone_it_goes_on():
     assert (process.returncode, err) == (0, b"c\n")
 
 
+def test_a_slow_reader_of_a_pipe_that_does_not_wait_gets_all():
+    code = "import os; from tisfast.standard_streams import say; os.set_blocking(1, False); say('x' * 500_000); say('end')"
+    process = started(code, stdout=subprocess.PIPE)
+    read, err = process.communicate()
+    assert (process.returncode, read, err) == (0, b"x" * 500_000 + b"\nend\n", b"")
+
+
+def test_a_full_disk_is_said_once_and_changes_no_exit_code():
+    code = "from tisfast.standard_streams import say; say('a'); say('b'); say('c', error=True)"
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = b"error: standard output takes no more (No space left on device): what is told there is lost\nc\n"
+    assert (ran.returncode, ran.stderr) == (0, said)
+
+
 def test_a_stream_that_was_closed_before_the_start_is_none():
     """Of standard error, too: its texts do not go to standard output."""
     code = f"{SAYS}".replace("input(); ", "").replace("; print('end')", "")

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import sys
-from typing import TextIO
+from typing import Final, TextIO
+
+NOBODY: Final = (errno.EPIPE, errno.EIO, errno.EBADF)
+"""What writing says where nobody reads any more."""
+PIECE_CHARACTERS: Final = 2000
+"""So many go at one time: less than a stream holds, which so keeps what a slow reader has no room for yet."""
 
 
 def say(text: str, *, end: str = "\n", error: bool = False) -> None:
     """Print a text.  error: to standard error.
 
     What cannot be written changes nothing of what a command does, and not its exit code: where nobody reads any more,
-    a terminal that has gone or a pipe, this text and all later ones go nowhere.  Characters that the terminal's
-    encoding lacks are shown as escapes.
+    a terminal that has gone or a pipe, this text and all later ones go nowhere.  So they do where a file takes no more,
+    as of a full disk, which standard error says once.  Characters that the terminal's encoding lacks are shown as
+    escapes.
     """
     stream = sys.stderr if error else sys.stdout
     if stream is None:  # it was closed before the start, as by >&-
         return
     try:
-        print(_encodable(text, stream), end=end, file=stream, flush=True)
-    except OSError:
+        _write(_encodable(text + end, stream), stream)
+    except OSError as failed:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # what Python still holds of it is written at the end
         os.close(nowhere)
+        if failed.errno not in NOBODY and not error:
+            say(f"error: standard output takes no more ({failed.strerror}): what is told there is lost", error=True)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    for at in range(0, len(text), PIECE_CHARACTERS):
+        stream.write(text[at : at + PIECE_CHARACTERS])
+        while True:
+            try:
+                stream.flush()
+                break
+            except BlockingIOError:  # a slow reader of a pipe that does not wait by itself
+                poll = select.poll()
+                poll.register(stream.fileno(), select.POLLOUT)
+                poll.poll()
 
 
 def _encodable(text: str, stream: TextIO) -> str:

@@ -110,6 +110,34 @@ def test_one_that_is_slower_than_a_load_is_measured_and_chosen(tmp_path, monkeyp
     assert [level.requests > 0 for level in only.measured] == [True]
 
 
+STUCK = """
+import random, threading, time
+class Stuck:
+    n_features_in_, first, last = 5, 0.0, 0.0
+    def predict(self, table):
+        now = time.monotonic()
+        if now - self.last > 0.5:
+            self.first = now  # of calls one behind the other
+        self.last = now
+        uneven = random.choice((0.001, 0.05))  # so that it is measured for as long as it may
+        threading.Event().wait(uneven if now - self.first < 1.0 else None)
+        return table[:, :1] * 2
+"""
+
+
+def test_one_that_hangs_under_load_has_failed(tmp_path, monkeypatch):
+    """It is waited for as long as it may take, and longer."""
+    monkeypatch.setattr("tisfast.limits.BENCH_DRAIN_SECONDS_MAX", 1.0)
+    (tmp_path / "stuck.py").write_text(STUCK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    joblib.dump(importlib.import_module("stuck").Stuck(), tmp_path / "stuck.joblib")
+    options = {**SHORT, "seconds": 0.3, "samples": {"X": X[:2]}, "targets": ["sklearn"], "max_batch_size": 1}
+    found = converted(tmp_path / "stuck.joblib", **options, allow_pickled=True)
+    (only,) = found.tries
+    assert only.status == "failed" and found.best is None
+    assert re.search(r"^(1 of \d+ requests failed|nothing was answered) with 1 .*: no answer within ", only.reason)
+
+
 def test_an_estimator_of_another_library_is_named(tmp_path):
     """And not the advice that converters have for their own developers."""
     lightgbm = pytest.importorskip("lightgbm")

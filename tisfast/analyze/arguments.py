@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="a variant's first request may take; default 10 times the default's, from 20 to 60",
+        help="a variant's first request may take; default 10 times the slowest so far, from 20 to 60",
     )
     group = made.add_argument_group("bounds of the search space where no setting is named; Model Analyzer's")
     for name, least, most in AUTOMATIC:

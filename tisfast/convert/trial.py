@@ -206,8 +206,9 @@ def measured(
     found = []
     for concurrency in loads.concurrency:
         level = level_of(concurrency, loads.seconds)
-        again = _seconds_again(level, loads)
-        found.append(_figures(concurrency, level_of(concurrency, again) if again else level))
+        cut = _is_cut(concurrency, loads.longest, wanted.seconds_max)
+        again = _seconds_again(level, loads, cut)
+        found.append(_figures(concurrency, level_of(concurrency, again) if again else level, cut))
     return tuple(found)
 
 
@@ -216,9 +217,14 @@ def _drain_seconds(concurrency: int, longest: float, seconds_max: float) -> floa
     return max(min(2 * longest * concurrency, seconds_max), limits.BENCH_DRAIN_SECONDS_MAX)
 
 
-def _seconds_again(level: Measurement, loads: Loads) -> float:
+def _is_cut(concurrency: int, longest: float, seconds_max: float) -> bool:
+    """Whether they are not waited for as long as they may take."""
+    return _drain_seconds(concurrency, longest, seconds_max) < 2 * longest * concurrency
+
+
+def _seconds_again(level: Measurement, loads: Loads, cut: bool) -> float:
     """Of a second try, where the first has too few answers to know anything; 0: it has enough, or requests failed."""
-    if _failed(level):
+    if _failed(level, cut):
         return 0.0
     if loads.p99 and level.throughput and not supported(level.response, P99):
         enough = ENOUGH * needed_for(P99 / 100) / level.throughput
@@ -237,12 +243,12 @@ def _rows(case: Case) -> int:
     return len(next(iter(case.feeds.values())))
 
 
-def _figures(concurrency: int, level: Measurement) -> Measured:
+def _figures(concurrency: int, level: Measurement, cut: bool) -> Measured:
     latency = level.response
     if not latency.count:
         said = level.errors.first[0] if level.errors.first else level.reason
         raise StepFailed(f"nothing was answered with {concurrency} requests at one time: {shortened(said)}")
-    failed = _failed(level)
+    failed = _failed(level, cut)
     return Measured(
         concurrency,
         level.throughput,
@@ -259,9 +265,9 @@ def _figures(concurrency: int, level: Measurement) -> Measured:
     )
 
 
-def _failed(level: Measurement) -> int:
-    """Requests that failed, without those that nobody waited for any more: that is no fault of the model."""
-    return level.errors.count - level.errors.unanswered
+def _failed(level: Measurement, cut: bool) -> int:
+    """Requests that failed.  cut: without those that were not waited for long enough: that is no fault of the model."""
+    return level.errors.count - (level.errors.unanswered if cut else 0)
 
 
 def _within(level: Measurement) -> float:
