@@ -377,6 +377,8 @@ def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
         code, _, err = analyze(*flags)
         assert code == 99, (flags, err)
         assert told in err
+        assert ("server.log)" in err) == (tmp_path / "out/server.log").exists(), "it stays where it is named"
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
     server = serve().ready()
     code, _, err = analyze("-m", "made", "-u", f"127.0.0.1:{server.port}", "-o", tmp_path / "out")
     assert code == 99

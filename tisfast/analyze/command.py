@@ -83,10 +83,10 @@ def _analyze(given: Given) -> int:
     there = given.output.exists()
     try:
         return _served(given)
-    except (BadRequest, ConfigError):  # it is refused, and nothing was measured: no folder is left of it
-        if not there:
+    except (BadRequest, ConfigError) as error:  # it is refused, and nothing was measured: no folder is left of it
+        if not there and str(log := given.output / "server.log") not in str(error):
             with contextlib.suppress(OSError):  # something else is in it
-                (given.output / "server.log").unlink(missing_ok=True)
+                log.unlink(missing_ok=True)
                 given.output.rmdir()
         raise
 
