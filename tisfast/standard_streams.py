@@ -10,8 +10,6 @@ from typing import Final, TextIO
 
 NOBODY: Final = (errno.EPIPE, errno.EIO, errno.EBADF)
 """What writing says where nobody reads any more."""
-PIECE_CHARACTERS: Final = 2000
-"""So many go at one time: less than a stream holds, which so keeps what a slow reader has no room for yet."""
 
 
 def say(text: str, *, end: str = "\n", error: bool = False) -> None:
@@ -26,7 +24,7 @@ def say(text: str, *, end: str = "\n", error: bool = False) -> None:
     if stream is None:  # it was closed before the start, as by >&-
         return
     try:
-        _write(_encodable(text + end, stream), stream)
+        _write(text + end, stream)
     except OSError as failed:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # what Python still holds of it is written at the end
@@ -36,18 +34,19 @@ def say(text: str, *, end: str = "\n", error: bool = False) -> None:
 
 
 def _write(text: str, stream: TextIO) -> None:
-    for at in range(0, len(text), PIECE_CHARACTERS):
-        stream.write(text[at : at + PIECE_CHARACTERS])
-        while True:
-            try:
-                stream.flush()
-                break
-            except BlockingIOError:  # a slow reader of a pipe that does not wait by itself
-                poll = select.poll()
-                poll.register(stream.fileno(), select.POLLOUT)
-                poll.poll()
-
-
-def _encodable(text: str, stream: TextIO) -> str:
     encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    content = memoryview(text.encode(encoding, "backslashreplace"))
+    stream.flush()
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # a program of the user's has put something else in its place
+        stream.write(str(content, encoding))
+        stream.flush()
+        return
+    while content:
+        try:
+            content = content[os.write(descriptor, content) :]
+        except BlockingIOError:  # a slow reader of a pipe that does not wait by itself; Python's own streams lose some
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()

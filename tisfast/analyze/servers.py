@@ -107,7 +107,8 @@ class OwnServer:
                 self._server.give_up()
             self._server.start(limits.ANALYZE_LOAD_SECONDS_MAX)
         except TisError as error:
-            raise type(error)(f"{error.message} (its log: {self._log})") from None
+            log = f" (its log: {self._log})" if self._log.exists() else ""
+            raise type(error)(f"{error.message}{log}") from None
 
     def address(self) -> Address:
         """See Server."""
