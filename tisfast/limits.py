@@ -803,6 +803,8 @@ CONVERT_PLACES_MAX: Final = 1024
 """The same of another axis, of outputs with three and more: there are many numbers for each place."""
 CONVERT_RANGE_CASES_MAX: Final = 200
 """Samples of one row with which it is looked whether FP16 holds the numbers inside of a graph."""
+CONVERT_RANGE_TIME_SHARE: Final = 0.25
+"""Of the seconds that are left to a step: when it has taken so many, no further sample is looked at so."""
 CONVERT_SCALE_ROWS_MIN: Final = 4
 """Different rows that tell a position's scale: one number near 0 tells nothing."""
 CONVERT_SCALE_ROWS_READ: Final = 1000

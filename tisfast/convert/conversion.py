@@ -16,7 +16,7 @@ from tisfast.bench.client_side import machine
 from tisfast.convert.compare import allowed, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.held_signals import held_signals
-from tisfast.convert.onnx_fp16 import WRONG
+from tisfast.convert.onnx_fp16 import NOTE, WRONG
 from tisfast.convert.options import Options, check_name, checked
 from tisfast.convert.output import REPORT, check_source, left_behind, why, write_model_folder, write_reports
 from tisfast.convert.output import output as output_folder
@@ -243,9 +243,11 @@ class _Run:
             signature=self._signature.document(),
             reference=str(self._scratch / REFERENCE),
             cases=[each.name for each in self._feeds],
+            until=time.monotonic() + self._asked.step_seconds,  # a clock that all processes share
         )
         told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
-        served_as, named = ServedAs(self._signature, wrong=told.get(WRONG, "")), "signature" in told
+        served_as = ServedAs(self._signature, wrong=told.get(WRONG, ""), unseen=told.get(NOTE, ""))
+        named = "signature" in told
         if named:
             own = replace(Signature.read(told["signature"]), mixes=self._signature.mixes)
             served_as = served_as._replace(signature=own, inputs=told["inputs"], outputs=told["outputs"])

@@ -114,7 +114,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
     _write_onnx(request, target)
-    wrong = write_fp16(target, Path(request["target"]), request) if half else {}
+    said = write_fp16(target, Path(request["target"]), request) if half else {}
     try:
         session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
     except Exception as error:  # of several types, all of its own
@@ -128,7 +128,7 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     names = [each.name for each in own.outputs]
     lacks = len(names) < len(wanted.outputs)
     outputs = {name: name for name in names} if lacks else {}
-    return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}, **wrong}
+    return {"signature": own.document(), "inputs": {}, "outputs": outputs, "parameters": {}, **said}
 
 
 def _not_loaded(error: Exception, request: Mapping[str, Any]) -> BadRequest | None:

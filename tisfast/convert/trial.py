@@ -56,13 +56,15 @@ class ServedAs(NamedTuple):
     """A format's own signature.
 
     inputs, outputs: its names by the source's; none where they are the same.  The source's other outputs are not there.
-    wrong: why its answers are not the source's on other hardware, though they are here.
+    wrong: why its answers are not the source's on other hardware, though they are here; unseen: what of that was not
+    looked at.
     """
 
     signature: Signature
     inputs: Mapping[str, str] = MappingProxyType({})
     outputs: Mapping[str, str] = MappingProxyType({})
     wrong: str = ""
+    unseen: str = ""
 
     def note(self, source: Signature) -> str:
         """What clients must know of it; "" where it is asked as the source is."""
@@ -70,6 +72,7 @@ class ServedAs(NamedTuple):
         lacking = self.lacking(source)
         told = [f"clients ask it for {', '.join(renamed)}"] if renamed else []
         told += [f"it does not answer {', '.join(lacking)}"] if lacking else []
+        told += [self.unseen] if self.unseen else []
         return "; ".join(told)
 
     def lacking(self, source: Signature) -> tuple[str, ...]:
