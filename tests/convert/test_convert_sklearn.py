@@ -335,6 +335,41 @@ def test_an_estimator_of_this_program_is_converted(tmp_path):
         converted(KMeans(2, n_init=1).fit(X), **SHORT, no_batch=True)
 
 
+OWN = """
+from sklearn.base import BaseEstimator
+
+from own_numbers import FACTOR
+
+
+class Tripled(BaseEstimator):
+    def predict(self, table):
+        return table[:, 0] * FACTOR
+"""
+
+
+def test_modules_beside_the_users_program_go_along(tmp_path, monkeypatch):
+    """What is written is served by a process that knows nothing of that program."""
+    folder = tmp_path / "program"
+    (folder / "own_estimators" / "deep").mkdir(parents=True)
+    (folder / "own_estimators" / "__init__.py").write_text("")
+    (folder / "own_estimators" / "deep" / "tripled.py").write_text(OWN)
+    (folder / "own_numbers.py").write_text("FACTOR = 3\n")
+    (folder / "own_other.py").write_text("")
+    monkeypatch.syspath_prepend(folder)
+    estimator = importlib.import_module("own_estimators.deep.tripled").Tripled()
+    found = converted(estimator, **SHORT, targets=["sklearn"], output=tmp_path / "out")
+    assert [(each.status, each.reason) for each in found.tries] == [("ok", "")]
+    version = found.model / "1"
+    assert {str(each.relative_to(version)) for each in version.rglob("*.py")} == {
+        "own_numbers.py", "own_estimators/__init__.py", "own_estimators/deep/tripled.py",
+    }  # fmt: skip
+    assert np.array_equal(asked_of(tmp_path / "out", "Tripled", {"X": X[:2]})["predict"][:, 0], X[:2, 0] * 3)
+    sys.path.remove(str(folder))
+    said = "the estimator Tripled needs the module 'own_estimators', which only this program has: put it into a file"
+    with pytest.raises(BadRequest, match=said):
+        converted(estimator, **SHORT)
+
+
 def test_graphs_of_trees_that_take_no_fp64_say_so(tmp_path):
     joblib.dump(GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0]), tmp_path / "boosted.joblib")
     options = {**SHORT, "samples": {"X": X[:6].astype(np.float64)}, "targets": ["onnx"]}

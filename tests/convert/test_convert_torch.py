@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
 
 import numpy as np
@@ -21,6 +23,8 @@ X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
 SCRIPTS = ["torchscript fp32", "torchscript-script fp32"]
 GRAPHS = ["onnx fp32", "onnx fp16", "openvino fp32", "openvino fp16"]
 SHORT = {"seconds": 0.1, "concurrency": (1,), "samples": {"x": X}}
+TRACED = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript"]}
+ONE_SHAPE = "all samples have the same sizes"
 
 
 def statuses(found):
@@ -185,7 +189,7 @@ def test_lengths_that_differ_between_samples_stay_open(tmp_path, module, sample,
     for each in statuses(found).values():
         assert each[0] == "failed" and "dimension 1 of input 'x' at 9" in each[1] and "have 7 and 9 there" in each[1]
     assert {each.dims[:2] for each in (*found.signature.inputs, *found.signature.outputs)} == {(-1, -1)}
-    assert found.signature.joined and not any("takes no other" in each for each in found.notes)
+    assert found.signature.joined and not any(ONE_SHAPE in each for each in found.notes)
     for name in ("onnx", "openvino"):
         own = converted(f"{FACTORIES}:{module}", **options, targets=[name], output=tmp_path / name, name="net")
         assert own.best is not None
@@ -215,13 +219,53 @@ def test_time_in_front_is_no_batch_of_a_program():
     assert statuses(converted(f"{FACTORIES}:TimeInFront", **options, no_batch=True)) == {}
 
 
-def test_a_length_that_all_samples_have_is_fixed_and_told():
-    options = {"seconds": 0.1, "concurrency": (1,), "precisions": ["fp32"], "targets": ["torchscript"]}
-    found = converted(f"{FACTORIES}:Signals", **options, samples=steps(7))
-    assert found.signature.inputs == (Tensor("x", "FP32", (-1, 7, 5)),)
-    assert (
-        "input 'x' has 7 in its dimension 1 in all samples, and the model takes no other: give samples of several "
-        "sizes to keep it open"
-    ) in found.notes
-    found = converted(f"{FACTORIES}:network", **{**SHORT, **options})
-    assert not any("takes no other" in each for each in found.notes)
+@pytest.mark.parametrize(
+    ("module", "samples", "told"),
+    [
+        ("Signals", steps(7), "'x' [-1, 7, 5]"),
+        ("Sentences", tokens(7), "'ids' [-1, 7] and 'mask' [-1, 7]"),
+    ],
+)
+def test_a_length_that_all_samples_have_is_fixed_and_told(module, samples, told):
+    found = converted(f"{FACTORIES}:{module}", **TRACED, samples=samples)
+    assert {each.dims[:2] for each in found.signature.inputs} == {(-1, 7)}
+    assert found.notes == (
+        f"{ONE_SHAPE} beside the batch, and what is made takes these alone: {told}; if the source takes others, give "
+        "samples of several sizes to keep them open",
+    )
+
+
+def test_of_features_nothing_is_told():
+    assert converted(f"{FACTORIES}:network", **TRACED, samples={"x": X}).notes == ()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_program_itself_tells_which_sizes_are_open(tmp_path, is_open):
+    """Whatever all samples have there."""
+    dims = {0: torch.export.Dim("batch"), **({1: torch.export.Dim("length")} if is_open else {})}
+    example = (torch.from_numpy(steps(7)["x"]),)
+    program = torch.export.export(made.Scores(), example, dynamic_shapes={"x": dims})
+    torch.export.save(program, str(tmp_path / "net.pt2"))
+    options = {**TRACED, "targets": ["pt2", "onnx"], "samples": steps(7), "allow_pickled": True}
+    found = converted(tmp_path / "net.pt2", **options)
+    length = -1 if is_open else 7
+    assert {each.dims for each in (*found.signature.inputs, *found.signature.outputs)} == {(-1, length, 5)}
+    assert statuses(found) == {} and found.notes == ()
+
+
+def test_a_program_is_not_asked_with_sizes_that_no_sample_has():
+    found = converted(f"{FACTORIES}:Trusting", **TRACED, samples=steps(7))
+    assert by_name(found)["torchscript fp32"].status == "ok"
+
+
+def test_a_module_of_a_file_beside_the_users_program_is_converted(tmp_path, monkeypatch):
+    (tmp_path / "halving_module.py").write_text(
+        "import torch\n\n\nclass Halved(torch.nn.Module):\n    def forward(self, x):\n        return x / 2\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("halving_module").Halved()
+    found = converted(module, **{**TRACED, "targets": ["pt2", "torchscript"]}, samples={"x": X})
+    assert statuses(found) == {} and found.name == "Halved"
+    sys.path.remove(str(tmp_path))
+    with pytest.raises(BadRequest, match="the module Halved needs the module 'halving_module', which only this prog"):
+        converted(module, **TRACED, samples={"x": X})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import torch
 
 
@@ -134,3 +137,12 @@ class Nothing(torch.nn.Module):
 class Sides(torch.nn.Module):
     def forward(self, sides: dict[str, torch.Tensor]) -> torch.Tensor:
         return sides["left"] + sides["right"]
+
+
+class Trusting(torch.nn.Module):
+    """As a native kernel that crashes at sizes that it was not made for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1:] != (7, 5):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return x * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final
 from tisfast.bench.client_side import machine
 from tisfast.convert.compare import allowed, tolerance_of
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.handed_over import handed_over
 from tisfast.convert.held_signals import held_signals
 from tisfast.convert.onnx_fp16 import NOTE, WRONG
 from tisfast.convert.options import Options, check_name, checked
@@ -103,29 +103,17 @@ def convert(
         raise Interrupted(None if run is None else run.until_now(len(routes)), *error.args) from None
 
 
-def _pickled(module: Any, path: Path) -> str:
-    """A file of the object, for other processes.  Raises BadRequest, Unavailable."""
-    try:
-        cloudpickle: Any = importlib.import_module("cloudpickle")
-    except ModuleNotFoundError:
-        raise Unavailable("a module is handed over by cloudpickle, which is missing: pip install cloudpickle") from None
-    try:
-        content = cloudpickle.dumps(module)
-    except Exception as error:  # each object that refuses has its own way
-        raise BadRequest(f"the module cannot leave this process: {type(error).__name__}: {error}") from error
-    with written_to_scratch():
-        path.write_bytes(content)
-    return str(path)
-
-
 class _Run:
     """One conversion, with its files in `scratch`."""
 
     def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
         self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
-        self._pickle = "" if source.module is None else _pickled(source.module, scratch / "module.pkl")
-        if self._pickle and source.kind == "sklearn":  # a file like any other, which is our own
-            self._source, self._asked = source._replace(path=Path(self._pickle)), replace(asked, allow_pickled=True)
+        self._object: dict[str, Any] = {"pickle": ""}
+        if source.module is not None:
+            self._object = handed_over(source.module, scratch / "module.pkl")
+            if source.kind == "sklearn":  # a file like any other, which is our own
+                path = Path(self._object["pickle"])
+                self._source, self._asked = source._replace(path=path), replace(asked, allow_pickled=True)
         self._tries: list[Try] = []
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
         self._written: Conversion | None = None
@@ -177,7 +165,7 @@ class _Run:
 
     def _request(self, **more: Any) -> dict[str, Any]:
         source, asked = self._source, self._asked
-        fixed = {"kind": source.kind, "source": str(source.path), "text": source.text, "pickle": self._pickle}
+        fixed = {"kind": source.kind, "source": str(source.path), "text": source.text, **self._object}
         judged = {"atol": asked.atol, "rtol": asked.rtol, "judged": asked.verify is not None}
         return {**fixed, **judged, "allow_pickled": asked.allow_pickled, **more}
 

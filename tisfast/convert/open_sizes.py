@@ -5,10 +5,9 @@ Layer 5 (convert).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
-
-import numpy as np
 
 from tisfast.convert.references import Array
 from tisfast.convert.samples import Case
@@ -16,8 +15,8 @@ from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
 BATCH: Final = "batch"
-PROBES_MAX: Final = 32
-"""Calls of the program that look for sizes that it would take, too."""
+FLOATS: Final = ("FP", "BF")
+"""Beginnings of datatypes."""
 
 
 class FixedSize(BadRequest):
@@ -110,45 +109,46 @@ def violated(error: Exception) -> FixedSize | None:
     )
 
 
-def closed_sizes(
-    sample: Mapping[str, Array], signature: Signature, run: Callable[[dict[str, Array]], Mapping[str, Array]]
-) -> str:
-    """Sizes that all samples have, and in whose place the program takes others: one sentence, or "".
+def as_exported(signature: Signature, program: Any) -> Signature:
+    """With all sizes open that are so in a program of torch.export, whatever the samples have there."""
+    nodes = {node.name: node for node in program.graph.nodes}
 
-    sample: one that it takes.  Dimensions of one size are changed together first, as lengths of two inputs are.
+    def opened(tensor: Tensor, name: str) -> Tensor:
+        shape = getattr(nodes[name].meta.get("val"), "shape", ()) if name in nodes else ()
+        if len(shape) != len(tensor.dims):
+            return tensor
+        dims = zip(tensor.dims, shape, strict=True)
+        return replace(tensor, dims=tuple(dim if isinstance(size, int) else -1 for dim, size in dims))
+
+    names = [str(each) for each in program.graph_signature.user_outputs]
+    outputs = tuple(opened(each, name) for each, name in zip(signature.outputs, names, strict=False))
+    return replace(
+        signature,
+        inputs=tuple(opened(each, each.name) for each in signature.inputs),
+        outputs=outputs + signature.outputs[len(outputs) :],
+    )
+
+
+def one_shape(signature: Signature) -> str:
+    """That samples of one shape fix the sizes of what is made: one sentence, or "".
+
+    Whoever gives samples of several sizes knows of it, and what stands in a row of floats are mostly features.
     """
-    places: dict[int, list[tuple[str, int]]] = {}
-    for each in signature.inputs:
-        for at, size in enumerate(each.dims):
-            if size > 1:
-                places.setdefault(size, []).append((each.name, at))
-    groups = [[each] for each in places.values()]
-    found: list[tuple[str, int, int]] = []
-    left = PROBES_MAX
-    for size, (together,) in zip(places, groups, strict=True):
-        for group in (together, *([each] for each in together if len(together) > 1)):
-            if left <= 0 or any(name == group[0][0] and at == group[0][1] for name, at, _ in found):
-                continue
-            left -= 2
-            if any(_takes(sample, group, size + more, run) for more in (1, -1)):
-                found += [(name, at, size) for name, at in group]
-    if not found:
+    if any(open_places(each, signature) for each in signature.inputs):
         return ""
-    told = _joined([f"input '{name}' has {size} in its dimension {at}" for name, at, size in sorted(found)])
-    it = "it" if len(found) == 1 else "them"
-    return f"{told} in all samples, and the model takes no other: give samples of several sizes to keep {it} open"
-
-
-def _takes(sample: Mapping[str, Array], places: Sequence[tuple[str, int]], size: int, run: Any) -> bool:
-    """Whether the program answers inputs that have this size in these dimensions."""
-    changed = dict(sample)
-    for name, at in places:
-        changed[name] = np.take(changed[name], np.arange(size) % changed[name].shape[at], axis=at)
-    try:
-        run(changed)
-    except Exception:  # the framework's own, of a size that it does not take
-        return False
-    return True
+    batch = int(signature.batches)
+    told = [
+        f"'{each.name}' {list(each.dims)}"
+        for each in signature.inputs
+        if len(each.dims) > batch and not (len(each.dims) == batch + 1 and each.datatype.startswith(FLOATS))
+    ]
+    if not told:
+        return ""
+    beside = " beside the batch" if batch else ""
+    return (
+        f"all samples have the same sizes{beside}, and what is made takes these alone: {_joined(told)}; if the source "
+        "takes others, give samples of several sizes to keep them open"
+    )
 
 
 def _joined(texts: Sequence[str]) -> str:

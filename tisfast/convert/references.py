@@ -18,7 +18,6 @@ from tisfast.convert.signature import Signature
 from tisfast.errors import BadRequest
 
 Array = NDArray[Any]
-SAMPLES: Final = "samples.npz"
 FEEDS: Final = "feeds.npz"
 ANSWERS: Final = "answers.npz"
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tisfast.client.arrays import datatype_of
+from tisfast.convert.handed_over import copy_modules, taken
 from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.onnx_graphs import rename_outputs
 from tisfast.convert.onnx_steps import signature_of
@@ -47,8 +48,10 @@ Run = Callable[[dict[str, Array]], dict[str, Array]]
 
 
 def opened(request: Mapping[str, Any]) -> Any:
-    """The estimator.  Raises BadRequest for a file of skops with types that nobody has allowed."""
+    """The estimator.  Raises BadRequest for one that cannot be read, or has types that nobody has allowed."""
     source = Path(request["source"])
+    if request["pickle"]:
+        return taken(request)
     if request["allow_pickled"]:
         sys.path.append(str(source.parent))  # classes of the model's own lie beside it, as for the backend
     if not _is_skops(source):
@@ -98,12 +101,15 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
-    """The file as it is, and modules beside it where code may run; the backend is told of types unknown to skops."""
+    """The file as it is, and its modules where code may run; the backend is told of types unknown to skops."""
     source = Path(request["source"])
     shutil.copyfile(source, request["target"])
+    folder = Path(request["target"]).parent
+    if request["pickle"]:
+        copy_modules(request, folder)
     for each in source.parent.glob(MODULES) if request["allow_pickled"] else ():
         if each.is_file():
-            shutil.copyfile(each, Path(request["target"]).parent / each.name)
+            shutil.copyfile(each, folder / each.name)
     unknown = _unknown_types(source) if _is_skops(source) else []
     parameters = {"trusted_types": {"string_value": ",".join(unknown)}} if unknown else {}
     return {"signature": request["signature"], "inputs": {}, "outputs": {}, "parameters": parameters}

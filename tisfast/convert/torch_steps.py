@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import pickle
 import shutil
 import sys
 import traceback
@@ -17,14 +16,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tisfast.convert.handed_over import taken
 from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.open_sizes import (
     BATCH,
     FixedSize,
+    as_exported,
     axes_of,
     check_program,
-    closed_sizes,
     example_of,
+    one_shape,
     shapes_of,
     violated,
 )
@@ -52,13 +53,16 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         )
     program, names = opened(torch, request)
     run = _runner(torch, program, names)
-    fixed = _fixed_rows(program, samples) if request["kind"] == "pt2" else ""
+    is_exported = request["kind"] == "pt2"
+    fixed = _fixed_rows(program, samples) if is_exported else ""
     _check_arguments(samples[0], names)
     _check_types(samples[0], run)
     signature = signature_of(samples, run, names, no_batch=request["no_batch"])
+    if is_exported:
+        signature = as_exported(signature, program)
     told = answer(request, folder, signature, samples, run)
-    closed = closed_sizes(resized(samples[0], 1) if signature.batches else samples[0], signature, run)
-    return {**told, "notes": [*told["notes"], *(each for each in (fixed, closed) if each)]}
+    notes = (fixed, "" if is_exported else one_shape(signature))
+    return {**told, "notes": [*told["notes"], *(each for each in notes if each)]}
 
 
 def copy(request: Mapping[str, Any], _: Path) -> None:
@@ -267,7 +271,7 @@ def _check_script(path: Path, error: Exception) -> None:
 
 def _module(torch: Any, request: Mapping[str, Any]) -> Any:
     if request["pickle"]:
-        made = pickle.loads(Path(request["pickle"]).read_bytes())  # which our parent has written
+        made = taken(request)
     else:
         made = _factory(request["text"])
         if not isinstance(made, torch.nn.Module):
