@@ -97,6 +97,11 @@ class Exported:
             assert self._process.stdin is not None
             self._process.stdin.close()
 
+    def kill(self) -> None:
+        """The client crashes."""
+        with self._process:
+            self._process.kill()
+
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)

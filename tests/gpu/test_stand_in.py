@@ -107,6 +107,14 @@ def test_faults_are_ordered_by_name(driver, stand_in):
     assert driver("cuMemFree_v2", second) == 0
 
 
+def test_memory_of_a_process_that_has_died_is_not_counted(driver, export, stand_in):
+    before = stand_in.allocated()
+    client = export(NBYTES)
+    assert stand_in.allocated() - before == NBYTES
+    client.kill()
+    assert stand_in.allocated() == before
+
+
 def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver, export, stand_in):
     class Handle(ctypes.Structure):
         _fields_ = (("reserved", ctypes.c_ubyte * 64),)

@@ -58,6 +58,20 @@ static void bury(struct state *state)
     }
 }
 
+/* Of processes that live. */
+uint64_t stand_in_allocated(uint32_t device)
+{
+    struct state *state = state_get();
+    uint64_t nbytes;
+    if (!state || device >= DEVICES_MAX)
+        return 0;
+    state_lock();
+    bury(state);
+    nbytes = state->allocated[device];
+    state_unlock();
+    return nbytes;
+}
+
 /* The mapping that holds an address; table is locked. */
 static struct mapping *find(device_pointer at)
 {

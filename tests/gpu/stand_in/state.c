@@ -161,5 +161,3 @@ int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us, uin
     state_unlock();
     return OK;
 }
-
-uint64_t stand_in_allocated(uint32_t device) { return state_get() && device < DEVICES_MAX ? shared->allocated[device] : 0; }
