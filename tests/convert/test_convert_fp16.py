@@ -173,6 +173,15 @@ def test_layers_of_a_network_are_right_in_fp16(tmp_path):
     assert (half.status, half.reason) == ("ok", "")
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_constant_of_no_dimensions_is_held_as_others(tmp_path, shape):
+    """Exporters write them as nodes."""
+    value = onnx.numpy_helper.from_array(np.full(shape, 0.5, "f"), "half")
+    source = graph(tmp_path, made.node("Constant", [], ["k"], value=value), made.node("Mul", ["x", "k"], ["y"]))
+    (half,) = converted(source, **HALF).tries
+    assert (half.status, half.reason) == ("ok", "")
+
+
 def test_attention_whose_mask_is_computed_is_right_in_fp16(tmp_path):
     """(1 - mask) * -3.4e38, as exporters of BERT write it."""
     nodes = [

@@ -241,7 +241,8 @@ def _hold_constants(onnx: Any, node: Any, rounded: Sequence[str]) -> None:
     float16 = importlib.import_module("onnxruntime.transformers.float16")
     for each in node.attribute if rounded else ():
         if each.HasField("t") and each.t.data_type == FLOAT:
-            _set(onnx, each.t, float16.convert_np_to_float16(onnx.numpy_helper.to_array(each.t)))
+            numbers = onnx.numpy_helper.to_array(each.t)  # perhaps one of no dimensions, which it does not take
+            _set(onnx, each.t, float16.convert_np_to_float16(np.atleast_1d(numbers)).reshape(numbers.shape))
 
 
 def _set(onnx: Any, tensor: Any, numbers: Array) -> None:
