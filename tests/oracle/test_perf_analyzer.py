@@ -56,7 +56,8 @@ def test_perf_analyzer_measures_in_shared_memory(tisfast: Servers, protocol: str
 def measure(servers: Servers, protocol: str, flags: list[str]) -> None:
     server = servers.get()
     address = server.address if protocol == "http" else server.grpc_address
-    launch = perf_analyzer([*flags, "-u", address, "-i", protocol, "-p", "300", "-s", "999", "-r", "3"])
+    windows = ("-p", "300", "-s", "10000", "-r", "20")  # on a busy machine one of them may have no request
+    launch = perf_analyzer([*flags, "-u", address, "-i", protocol, *windows])
     run = subprocess.run(
         launch.command, env=launch.env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
