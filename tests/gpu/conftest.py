@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.gpu_models import NBYTES, register
 from tests.gpu.hardware import Hardware
 from tests.gpu.stand_in_driver import StandIn, build
 from tests.system.conftest import connect, serve, write_model  # noqa: F401 - fixtures
@@ -125,3 +126,17 @@ def export(cuda: Cuda) -> Iterator[Callable[[int], Exported]]:
     yield start
     for each in made:
         each.end()
+
+
+@pytest.fixture
+def region(export):
+    """region(client, name, values): a client's memory that is registered."""
+
+    def make(client, name, values=None):
+        memory = export(NBYTES)
+        if values is not None:
+            memory.write(values.tobytes())
+        register(client, name, memory)
+        return memory
+
+    return make

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 
+NBYTES = 1 << 20
+"""Of a client's region."""
 GPU = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]"
 STAYS = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
 CONFIG = """

@@ -14,11 +14,10 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, run, script
-from tests.gpu.gpu_models import FLOATS, GPU, STAYS, asked, copies, register
+from tests.gpu.gpu_models import FLOATS, GPU, NBYTES, STAYS, asked, copies
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import client_of_thread, until
 
-NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 CPU, ON_GPU = 0, 1  # TRITONSERVER_MEMORY_*
 ONE_PART = "--cuda-memory-pool-byte-size=0:8388608"  # four of 2 MiB
@@ -49,20 +48,6 @@ def pair(gpu, serve, write_model, connect):
         return server, connect(server, tritonclient.http)
 
     return start
-
-
-@pytest.fixture
-def region(export):
-    """region(client, name, values): a client's memory that is registered."""
-
-    def make(client, name, values=None):
-        memory = export(NBYTES)
-        if values is not None:
-            memory.write(values.tobytes())
-        register(client, name, memory)
-        return memory
-
-    return make
 
 
 def through_regions(client, *steps, output="wanted"):

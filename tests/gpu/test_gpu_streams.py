@@ -11,11 +11,10 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, Stream, run, script
-from tests.gpu.gpu_models import FLOATS, GPU, RETURNED, STAYS, asked, copies, ensemble, register
+from tests.gpu.gpu_models import FLOATS, GPU, NBYTES, RETURNED, STAYS, asked, copies, ensemble
 from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.system.helpers import until
 
-NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 ONE_PART = "--cuda-memory-pool-byte-size=0:8388608"  # four of 2 MiB
 FULL = np.arange(2097152 // 4, dtype=np.float32)  # fills one
@@ -66,20 +65,6 @@ def streamed(gpu, serve, write_model, connect):
         return server, connect(server, tritonclient.http), Stream(connect(server, tritonclient.grpc))
 
     return start
-
-
-@pytest.fixture
-def region(export):
-    """region(client, name, values): a client's memory that is registered."""
-
-    def make(client, name, values=None):
-        memory = export(NBYTES)
-        if values is not None:
-            memory.write(values.tobytes())
-        register(client, name, memory)
-        return memory
-
-    return make
 
 
 def balance(gpu, before):

@@ -12,6 +12,7 @@ from tisfast.analyze.aims import THROUGHPUT, Aims, unit, value_of
 from tisfast.analyze.ranking import LARGE, MEASURED_ONCE, NOT_APART, SURE, TURNS_MIN, Ranked, gain_text
 from tisfast.analyze.space import WHOLE_MAX
 from tisfast.analyze.subject import Subject
+from tisfast.analyze.table import counted
 from tisfast.analyze.trials import Served, Share, Trial
 from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, PREFERRED, in_force, named
 from tisfast.bench.figures import needed_for
@@ -66,11 +67,6 @@ def _failed(ranked: Sequence[Ranked], trials: Sequence[Trial]) -> Iterator[str]:
         yield f"{trial.variant.text} failed at {trial.load}, and its other levels count: {trial.failure}."
     if len(partly) > limits.ANALYZE_NAMED_MAX:
         yield f"{len(partly) - limits.ANALYZE_NAMED_MAX} more levels failed; the table has their reasons."
-
-
-def turned(count: int) -> str:
-    """So many turns."""
-    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 def _by(aims: Aims) -> str:
@@ -180,8 +176,8 @@ def _sure(first: Ranked, aims: Aims, wanted: int) -> Iterator[str]:
     else:
         more = "the same command goes on" if wanted >= TURNS_MIN else f"--confirm {TURNS_MIN}"
         yield (
-            f"They are not told apart: both were measured again in {turned(found.turns)}, and it takes {TURNS_MIN} to "
-            f"tell a gain from chance ({more})."
+            f"They are not told apart: both were measured again in {counted(found.turns, 'turn')}, and it takes "
+            f"{TURNS_MIN} to tell a gain from chance ({more})."
         )
 
 
@@ -220,7 +216,7 @@ def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
             f"has {_figures(second.trial, aims)} at {second.trial.load}."
         )
         return
-    told = _interval(second, aims) or f"they were measured again together in {turned(gain.turns)} alone"
+    told = _interval(second, aims) or f"they were measured again together in {counted(gain.turns, 'turn')} alone"
     yield (
         f"It is the default: {name} has {_figures(second.trial, aims)} at {second.trial.load}, {_gain(second, aims)}, "
         f"but they are not told apart ({told}), so it may be chance; a greater --confirm may tell."
@@ -306,7 +302,7 @@ def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
         if not trial.stable:
             yield f"The {name}'s figures are not stable: {trial.reason}"
         if not trial.supported:
-            within = f", in one of its {turned(len(trial.turns))}" if len(trial.turns) > 1 else ""
+            within = f", in one of its {counted(len(trial.turns), 'turn')}" if len(trial.turns) > 1 else ""
             yield f"The {name}'s p99 stands on fewer than {needed_for(0.99)} requests{within}; a longer -p helps."
 
 

@@ -8,9 +8,9 @@ from html import escape
 from typing import Final
 
 from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, value_of
-from tisfast.analyze.explain import out, turned
+from tisfast.analyze.explain import out
 from tisfast.analyze.ranking import Ranked
-from tisfast.analyze.table import HEADS, failed_cells, milliseconds, rows_of
+from tisfast.analyze.table import HEADS, counted, failed_cells, milliseconds, rows_of
 from tisfast.analyze.trials import Trial
 from tisfast.bench.report_html import facts, figure, whole
 from tisfast.bench.svg import COLOURS, Axis, Bound, Series, line_chart, stacked_bars
@@ -168,7 +168,7 @@ def _rows(result: Result) -> str:
     for each in result.trials:
         told = each.failure or "; ".join(
             [
-                *([f"measured again in {turned(len(each.turns))}"] if each.turns else []),
+                *([f"measured again in {counted(len(each.turns), 'turn')}"] if each.turns else []),
                 *result.aims.broken(each),
                 *([] if each.stable else [each.reason]),
                 *([each.limited] if each.limited else []),

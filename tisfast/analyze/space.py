@@ -84,7 +84,7 @@ class Space:
 
     @property
     def count(self) -> int:
-        """Of variants."""
+        """Of points."""
         return math.prod(len(axis.values) for axis in self.axes)
 
     def variant(self, point: Point) -> Variant:

@@ -5,7 +5,7 @@ Layer 5 (convert).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -73,11 +73,16 @@ def check_program(program: Any, signature: Signature, cases: Sequence[Case]) -> 
     )
     for role, tensors in roles:
         for tensor, name in tensors:
-            shape = getattr(nodes[name].meta.get("val"), "shape", ()) if name in nodes else ()
+            shape = _shape(nodes, name)
             for at in open_places(tensor, signature):
                 size = _known(shape[at]) if at < len(shape) else None
                 if size is not None:
                     raise FixedSize(_fixed(role, tensor.name, at, size, cases))
+
+
+def _shape(nodes: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Of a program's tensor; empty where it is none."""
+    return getattr(nodes[name].meta.get("val"), "shape", ()) if name in nodes else ()
 
 
 def _known(size: Any) -> int | None:
@@ -114,11 +119,11 @@ def as_exported(signature: Signature, program: Any) -> Signature:
     nodes = {node.name: node for node in program.graph.nodes}
 
     def opened(tensor: Tensor, name: str) -> Tensor:
-        shape = getattr(nodes[name].meta.get("val"), "shape", ()) if name in nodes else ()
+        shape = _shape(nodes, name)
         if len(shape) != len(tensor.dims):
             return tensor
         dims = zip(tensor.dims, shape, strict=True)
-        return replace(tensor, dims=tuple(dim if isinstance(size, int) else -1 for dim, size in dims))
+        return replace(tensor, dims=tuple(-1 if _known(size) is None else dim for dim, size in dims))
 
     names = [str(each) for each in program.graph_signature.user_outputs]
     outputs = tuple(opened(each, name) for each, name in zip(signature.outputs, names, strict=False))

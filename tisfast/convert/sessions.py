@@ -39,8 +39,8 @@ def _members(leader: int) -> Iterator[int]:
                     yield int(name)
 
 
-def _wait(pidfds: list[int], deadline: float) -> list[int]:
-    """Those that have not ended when the time is over."""
+def _wait(pidfds: list[int], deadline: float) -> None:
+    """Until they have ended, or the time is over."""
     poll, left = select.poll(), set(pidfds)
     for each in left:
         poll.register(each, select.POLLIN)
@@ -48,4 +48,3 @@ def _wait(pidfds: list[int], deadline: float) -> list[int]:
         for each, _ in found:
             poll.unregister(each)
             left.discard(each)
-    return sorted(left)
