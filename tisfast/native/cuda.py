@@ -80,7 +80,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 # After these no call in the context succeeds any more (the driver API's documentation of CUresult).
-_FATAL: Final = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+_FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
 
 
 class _Failed(Exception):
@@ -184,8 +184,14 @@ class _Memory:
         self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
 
     def from_device(self, offset: int, source: _Memory, start: int, nbytes: int) -> None:
-        """See DeviceMemory."""
-        self._device.copy("cuMemcpyDtoDAsync_v2", self._base + offset, source._base + start, nbytes)
+        """See DeviceMemory.  By way of the host where the two overlap: CUDA does not say what a copy gives then."""
+        to, at = self._base + offset, source._base + start
+        if 0 < abs(to - at) < nbytes:
+            crossing = ctypes.create_string_buffer(nbytes)
+            source.to_host(start, ctypes.addressof(crossing), nbytes)
+            self.from_host(offset, ctypes.addressof(crossing), nbytes)
+        else:
+            self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes)
 
 
 class _Opened(_Memory):
