@@ -16,7 +16,7 @@ LIBRARY = "libcuda.so.1"
 COUNTERS = (
     "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
     "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
-    "streams_made", "streams_ended", "operations_held",
+    "streams_made", "streams_ended", "operations_held", "used_unpinned", "freed_while_open",
 )  # fmt: skip
 OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
 EVER = 1 << 30  # as `times`
@@ -56,9 +56,9 @@ class StandIn:
         self.set()
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
-        """Meanwhile nothing that is queued in streams is done."""
-        assert self._calls.stand_in_hold(1) == 0
+    def holding(self, at_least: int = 0) -> Iterator[None]:
+        """Meanwhile nothing of so many bytes that is queued in streams is done."""
+        assert self._calls.stand_in_hold(1 + at_least) == 0
         try:
             yield
         finally:

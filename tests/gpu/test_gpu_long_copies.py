@@ -57,3 +57,22 @@ def test_others_are_answered_while_it_is_copied(stand_in, serve, write_model, co
         found = answer.result(60)
     values = np.frombuffer(wanted.read(NBYTES), np.float32) if case == "output" else found.as_numpy("B")
     assert (values == VALUES * (1 if case == "answer" else 2)).all()
+
+
+def test_a_short_copy_does_not_wait_for_a_long_one(stand_in, serve, write_model, connect, export):
+    write_model("m", TWICE, HOST)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server, tritonclient.grpc)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    before = stand_in.counted()["operations_held"]
+    long, short = (asked(tritonclient.grpc, nbytes, 0, None, "B") for nbytes in (NBYTES, 4096))
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.holding(at_least=NBYTES):
+            answer = threads.submit(client.infer, "m", **long)
+            until(lambda: stand_in.counted()["operations_held"] > before, "the copy has begun")
+            answered = client.infer("m", **short, client_timeout=30)
+            assert (answered.as_numpy("B") == VALUES[:1024] * 2).all()
+            assert not answer.done()
+        assert (answer.result(60).as_numpy("B") == VALUES * 2).all()

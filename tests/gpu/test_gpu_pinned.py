@@ -91,6 +91,38 @@ class TritonPythonModel:
         return {"B": array * 2}
 """
 )
+# It keeps a copy on the GPU, which it does not wait for, and answers with the one before.
+KEEPS = (
+    MODEL[: MODEL.index("class TritonPythonModel")]
+    + """
+class TritonPythonModel:
+    def initialize(self, args):
+        begin()
+        self.kept = None
+
+    def execute(self, requests):
+        found = [pb_utils.Tensor("B", self.exchanged(request)) for request in requests]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in found]
+
+    def exchanged(self, request):
+        array = pb_utils.get_input_tensor_by_name(request, "A").as_numpy()
+        found = np.zeros(len(array), np.float32)
+        if self.kept is not None:
+            host, nbytes = found.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(found.nbytes)
+            call("cuMemcpyDtoHAsync_v2", host, self.kept.address, nbytes, stream)
+            call("cuStreamSynchronize", stream)
+        self.kept = OnGpu(array)
+        self.kept.source = None
+        return found
+"""
+)
+SENDS = KEEPS.replace(
+    "        return [pb_utils.InferenceResponse([tensor]) for tensor in found]\n",
+    """        for request, tensor in zip(requests, found):
+            response = pb_utils.InferenceResponse([tensor])
+            request.get_response_sender().send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+)
 HOST = """
 import triton_python_backend_utils as pb_utils
 
@@ -213,6 +245,17 @@ def test_a_model_that_begins_late_is_noticed(started, stand_in):
     for _ in range(4):
         assert is_right(client)
     assert counted(stand_in, before) == [4, 4, 7, 2]  # the first input came before the model had a context
+
+
+@pytest.mark.parametrize("model", [KEEPS, SENDS], ids=["answers", "sends"])
+def test_memory_that_the_gpu_still_reads_is_not_used_again(started, stand_in, model):
+    _, client = started(model)
+    values = VALUES[: 1 << 18]
+    assert infer(client, values).tolist() == [0] * len(values)
+    stand_in.set(delay_us=300_000)
+    for at in range(3):
+        assert np.array_equal(infer(client, values + at + 1), values + at), at
+    assert stand_in.counted()["used_unpinned"] == 0
 
 
 @pytest.mark.parametrize("mebibytes", [24, 256])

@@ -13,6 +13,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from tests.gpu.gpu_call_models import NODE
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, RETURNED, STAYS, WHERE, asked, ensemble, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
@@ -333,6 +334,40 @@ def test_an_output_may_lie_upon_its_own_input(started, export, shift):
     given = memory.read(NBYTES)[4096:][: NBYTES - 8192]
     client.infer("m", **call)
     assert memory.read(NBYTES)[4096 + shift :][: NBYTES - 8192] == given
+
+
+KEEPS = (
+    NODE[: NODE.index("class TritonPythonModel")]
+    + """
+class TritonPythonModel:
+    # It answers with the copy of the input before, and does not wait for the new one.
+    def initialize(self, args):
+        begin()
+        self.stream, self.kept = ctypes.c_void_p(), Made(numpy.zeros(1 << 18, numpy.float32))
+        call("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def execute(self, requests):
+        [tensor] = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        found = numpy.empty(1 << 18, numpy.float32)
+        call("cuCtxSynchronize")
+        call("cuMemcpyDtoH_v2", found.ctypes.data, self.kept.address, found.nbytes)
+        source, nbytes = ctypes.c_uint64(tensor.address()), ctypes.c_size_t(tensor.nbytes())
+        call("cuMemcpyDtoDAsync_v2", self.kept.address, source, nbytes, self.stream)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", found)])]
+""".replace("        begin()\n", NODE.split("def initialize(self, args):\n")[1].split("    def execute")[0])
+)
+
+
+def test_a_region_is_its_client_s_again_when_the_gpu_has_read_it(started, export, stand_in):
+    _, client = started(KEEPS)
+    memory = export(NBYTES)
+    memory.write(VALUES.tobytes())
+    register(client, "given", memory)
+    client.infer("m", **asked(tritonclient.http))
+    stand_in.set(delay_us=300_000)
+    for at in range(1, 4):
+        memory.write((VALUES + at).tobytes())
+        assert (client.infer("m", **asked(tritonclient.http)).as_numpy("B") == VALUES + at - 1).all(), at
 
 
 def test_a_region_is_registered_again_where_the_server_has_lost_the_gpu(started, export, stand_in):

@@ -72,6 +72,19 @@ def test_what_is_queued_is_done_later(driver, stand_in):
     assert driver("cuStreamDestroy_v2", stream) == driver("cuMemFree_v2", memory) == 0
 
 
+def test_what_overlaps_is_not_copied_right(driver):
+    memory, parts = ctypes.c_uint64(), b"".join(bytes([at]) * 4096 for at in range(4))
+    for first, second in ((0, 4096), (4096, 0)):
+        assert driver("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(5 * 4096)) == 0
+        begin, to = ctypes.c_uint64(memory.value + first), ctypes.c_uint64(memory.value + second)
+        assert driver("cuMemcpyHtoD_v2", begin, parts, ctypes.c_size_t(len(parts))) == 0
+        assert driver("cuMemcpyDtoD_v2", to, begin, ctypes.c_size_t(len(parts))) == 0
+        found = ctypes.create_string_buffer(len(parts))
+        assert driver("cuMemcpyDtoH_v2", found, to, ctypes.c_size_t(len(parts))) == 0
+        assert found.raw != parts
+        assert driver("cuMemFree_v2", memory) == 0
+
+
 def test_an_event_orders_two_streams(driver, stand_in):
     stand_in.set(delay_us=50_000)
     memory, event = driver.allocate(), driver.made("cuEventCreate", 2)
@@ -129,7 +142,9 @@ def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver,
     assert driver("cuIpcOpenMemHandle_v2", ctypes.byref(opened), theirs, 1) == 0
     assert driver.read(opened) == b"abcd"
     before = stand_in.counted()["used_after_free"]
+    freed = stand_in.counted()["freed_while_open"]
     client.free()
+    assert stand_in.counted()["freed_while_open"] == freed + 1
     found = ctypes.create_string_buffer(4)
     assert driver("cuMemcpyDtoH_v2", found, opened, ctypes.c_size_t(4)) != 0
     assert stand_in.counted()["used_after_free"] == before + 1

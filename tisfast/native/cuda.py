@@ -3,7 +3,8 @@
 The library is loaded when the first handle comes, never at import: a server without a GPU does not look for one.  The
 two protocols are all that the rest of the server knows of GPUs; the tests put their own memory behind them.
 
-GIL: ctypes releases it around every call; a copy waits for its own stream only.
+GIL: ctypes releases it around every call.  Long copies, which threads make, have a stream of their own: a short one,
+which the loop makes, waits for no long one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import weakref
 from typing import Any, Final, Protocol
 
+from tisfast import tuning
 from tisfast.errors import BadRequest, Internal, Unavailable
 
 HANDLE_BYTES: Final = 64
@@ -80,7 +82,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 # After these no call in the context succeeds any more (the driver API's documentation of CUresult).
-_FATAL: Final = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+_FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
 
 
 class _Failed(Exception):
@@ -122,7 +124,7 @@ class _Driver:
 
 
 class _Device:
-    """One GPU: its primary context, kept, and a stream of our own."""
+    """One GPU: its primary context, kept, and streams of our own for short and long copies."""
 
     def __init__(self, driver: _Driver, number: int) -> None:
         self._driver = driver
@@ -132,8 +134,9 @@ class _Device:
         self._context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
         self.uuid = driver.uuid(device)
-        self._stream = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
+        self._short, self._long = ctypes.c_void_p(), ctypes.c_void_p()
+        for stream in (self._short, self._long):
+            self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
 
     def call(self, name: str, *arguments: Any) -> None:
         """A call in this device's context."""
@@ -144,9 +147,10 @@ class _Device:
         """Raises Internal."""
         if self.lost:
             raise Internal(f"{self.lost}; what was registered there before must be registered again")
+        stream = self._short if nbytes <= tuning.LOOP_COPY_BYTES_MAX else self._long
         try:
-            self.call(name, to, source, nbytes, self._stream)
-            self._driver.call("cuStreamSynchronize", self._stream)
+            self.call(name, to, source, nbytes, stream)
+            self._driver.call("cuStreamSynchronize", stream)
         except _Failed as error:
             text = f"copying {nbytes} bytes of GPU memory failed: {error}"
             if error.is_fatal:
@@ -184,8 +188,14 @@ class _Memory:
         self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
 
     def from_device(self, offset: int, source: _Memory, start: int, nbytes: int) -> None:
-        """See DeviceMemory."""
-        self._device.copy("cuMemcpyDtoDAsync_v2", self._base + offset, source._base + start, nbytes)
+        """See DeviceMemory.  By way of the host where the two overlap: CUDA does not say what a copy gives then."""
+        to, at = self._base + offset, source._base + start
+        if 0 < abs(to - at) < nbytes:
+            crossing = ctypes.create_string_buffer(nbytes)
+            source.to_host(start, ctypes.addressof(crossing), nbytes)
+            self.from_host(offset, ctypes.addressof(crossing), nbytes)
+        else:
+            self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes)
 
 
 class _Opened(_Memory):

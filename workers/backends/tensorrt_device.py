@@ -5,12 +5,12 @@ The context is the device's primary one, which TensorRT and CUDA's runtime take,
 
 import ctypes
 
+from tisfast_worker.cuda import FATAL
 from tisfast_worker.failure import Refusal
 
 _LIBRARY = "libcuda.so.1"
 _NON_BLOCKING = 1
 _CAPTURE_THREAD_LOCAL = 1
-_LOST = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})  # after these, no call of the process succeeds
 _CHUNK_BYTES = 256  # what the driver aligns allocations to; no tensor has less
 _POINTER = ctypes.c_uint64
 _SIZE = ctypes.c_size_t
@@ -79,7 +79,7 @@ class Device:
         """Raises DeviceError."""
         code = getattr(self._library, name)(*arguments)
         if code:
-            kind = DeviceLostError if code in _LOST else DeviceError
+            kind = DeviceLostError if code in FATAL else DeviceError
             raise kind(f"{name} failed on the GPU: {self._error_name(code)}")
 
     def allocate(self, nbytes):

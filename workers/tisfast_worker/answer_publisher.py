@@ -50,7 +50,13 @@ class AnswerPublisher:
         self._write_all(requests, responses)
 
     def show(self, execution):
-        """Put the batch's answers into the ring and let its leases go."""
+        """Put the batch's answers into the ring and let its leases go.
+
+        What the model has queued may still read inputs where they lie, which are used again as soon as it is answered:
+        so that is done before.
+        """
+        if execution.on_gpu:
+            self.writer.wait_for_gpu()
         over, self._over = self._over, None
         uncounted = 0 if self._answers else self._uncounted  # the first answer tells them, where one is left
         self._show(execution)
@@ -83,7 +89,7 @@ class AnswerPublisher:
         kept = []
         for at, request in enumerate(requests):
             if id(request) in execution.sent:
-                self._completions.release_when_gone(execution.leases[at], execution.tickets[at])
+                self._completions.release_when_gone(execution.leases[at], execution.tickets[at], execution.on_gpu)
             else:
                 kept.append(at)
         execution.leases = [execution.leases[at] for at in kept]
@@ -143,7 +149,7 @@ class AnswerPublisher:
         if True in retained:
             for lease, held, ticket in zip(leases, retained, tickets):
                 if held:
-                    self._completions.release_when_gone(lease, ticket)
+                    self._completions.release_when_gone(lease, ticket, execution.on_gpu)
                 else:
                     self._free.append(lease)
             del lease
@@ -159,7 +165,7 @@ class AnswerPublisher:
         self._send([held] * len(self._answers))
         if held:
             for ticket in execution.tickets:
-                self._completions.release_when_gone(lease[0], ticket)
+                self._completions.release_when_gone(lease[0], ticket, execution.on_gpu)
         self._free += execution.leases
         execution.leases.clear()
         self._answers.clear()
@@ -176,7 +182,8 @@ class AnswerPublisher:
         leases, tickets = execution.leases, execution.tickets
         self._send([True] * count)
         for lease, ticket in zip(leases[:count], tickets):
-            self._completions.release_when_gone(lease if execution.arrays is None else execution.arrays, ticket)
+            held = lease if execution.arrays is None else execution.arrays
+            self._completions.release_when_gone(held, ticket, execution.on_gpu)
         if execution.arrays is not None:
             self._free += leases[:count]
         del leases[:count]

@@ -3,6 +3,7 @@
 Equal (batch size, names, types, shapes) give equal layouts, so checks and layout are worked out once.
 """
 
+import contextlib
 import ctypes
 import struct
 import sys
@@ -11,7 +12,7 @@ from tisfast_worker import dtypes, limits
 from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.device_arena import FLAG_STAYS
 from tisfast_worker.device_tensor import DeviceTensor, copy_to_host
-from tisfast_worker.errors import ErrorCode
+from tisfast_worker.errors import ErrorCode, TritonModelException
 from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.model import fits, wire_shape
 from tisfast_worker.native import TF_ANSWER, TF_ERROR, RawMemory
@@ -123,6 +124,11 @@ class AnswerWriter:
         reserved, self._reserved = self._reserved, None
         if reserved is not None:
             self._arena.put_back(reserved.block)
+
+    def wait_for_gpu(self):
+        """For all that was queued there.  What fails of it the model is told by the next thing that it does there."""
+        with contextlib.suppress(TritonModelException):
+            self.device_arena.wait()
 
     def write(self, request, response):
         """One response to an ArenaRequest."""

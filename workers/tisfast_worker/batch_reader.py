@@ -43,6 +43,7 @@ class BatchReader:
                     execution.refuse(ticket, ErrorCode.CANCELLED, CANCELLED_TEXT)
                     continue
                 self._foreign.open += request.windows.values()
+                execution.on_gpu = execution.on_gpu or bool(request.devices)
             requests.append(request)
             leases.append(lease)
             tickets.append(ticket)

@@ -44,7 +44,7 @@ _SIGNATURES = {
 
 
 # After these no call of the process succeeds any more (the driver API's documentation of CUresult).
-_FATAL = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+FATAL = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
 
 
 class CudaError(Exception):
@@ -56,7 +56,7 @@ class CudaError(Exception):
     def __init__(self, text, code=0):
         """`code`: the driver's, 0 without a call."""
         Exception.__init__(self, text)
-        self.is_fatal = code in _FATAL
+        self.is_fatal = code in FATAL
 
 
 class DeviceLost(TritonModelException):

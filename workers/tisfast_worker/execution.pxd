@@ -4,6 +4,6 @@ cimport cython
 
 @cython.freelist(4)
 cdef class Execution:
-    cdef public object arrays, attempts, deliver, refused, rescheduled, seen, senders, sent, taken_ns
+    cdef public object arrays, attempts, deliver, on_gpu, refused, rescheduled, seen, senders, sent, taken_ns
     cdef public list leases, tickets
     cdef public tuple times

@@ -12,15 +12,16 @@ class Execution:
     seen: what the model is given, where that is more than the requests; None: they are it.
     senders: (request, SingleAnswer) of those that asked for their sender; sent: the `id` of those that it has answered.
     rescheduled: requests whose release flags ask for another execution.
-    attempts: how often it was tried; arrays: the lease that the arrays of the whole batch refer to, or None.
+    attempts: how often it was tried; arrays: the lease that the arrays of the whole batch refer to, or None; on_gpu:
+    whether the GPU may read inputs where they lie, in its own memory or in pinned memory.
 
     Requests refer to it, and a model may keep a request.  So nothing in it refers to a request, or to memory of one,
     when its answers are shown.
     """
 
     __slots__ = (
-        *("arrays", "attempts", "deliver", "leases", "refused", "rescheduled", "seen", "senders"),
-        *("sent", "taken_ns", "tickets", "times"),
+        *("arrays", "attempts", "deliver", "leases", "on_gpu", "refused", "rescheduled", "seen"),
+        *("senders", "sent", "taken_ns", "tickets", "times"),
     )
 
     def __init__(self, deliver, taken_ns):
@@ -29,7 +30,7 @@ class Execution:
         self.leases, self.tickets = [], []
         self.refused = self.senders = self.rescheduled = self.sent = ()
         self.seen = self.arrays = None
-        self.attempts = 0
+        self.attempts, self.on_gpu = 0, False
 
     @property
     def parent(self):

@@ -40,7 +40,10 @@ class PinnedMemory:
         self._granted, self._refused = 0, math.inf  # bytes that the server has agreed to, and those that it has not
 
     def cover_requests(self, requests):
-        """These are executed next: each tensor of theirs in the input arena is in a piece now, or in plain memory."""
+        """These are executed next: each tensor of theirs in the input arena is in a piece now, or in plain memory.
+
+        Returns whether any is in a piece.
+        """
         parts = []
         for request in requests:
             refs = request._refs
@@ -48,6 +51,7 @@ class PinnedMemory:
                 if not refs[at] >> SHARE_SHIFT:  # else it is in other memory
                     parts.append((refs[at], refs[at] + refs[at + 1]))
         self._in.cover(parts)
+        return self._in.touched_by(parts)
 
     def cover_inputs(self, parts):
         """The same for parts of the input arena: (begin, end) of each."""
@@ -130,6 +134,10 @@ class _Pieces:
                 return
         self.drop_all()
 
+    def touched_by(self, parts):
+        """Whether any of these parts touches a piece."""
+        return bool(self._begins) and any(self._touched(begin, end) for begin, end in parts)
+
     def drop_all(self):
         """No pieces any more."""
         self._drop(0, len(self._begins))
@@ -186,5 +194,5 @@ class PinningReader:
     def read(self, slots, execution):
         """See BatchReader.read."""
         requests = self._reader.read(slots, execution)
-        self._pinned.cover_requests(requests)
+        execution.on_gpu = self._pinned.cover_requests(requests) or execution.on_gpu
         return requests

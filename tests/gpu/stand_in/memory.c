@@ -99,6 +99,24 @@ static int map(struct mapping *into, int fd, uint32_t row, uint64_t generation, 
     return OK;
 }
 
+/* This process has opened it, or has it open no more.  Of more than OPENERS_MAX some are not known.  Locked, both. */
+static void note_opener(struct allocation *row, int32_t before, int32_t after)
+{
+    for (int i = 0; i < OPENERS_MAX; i++)
+        if (row->openers[i] == before || (!before && kill(row->openers[i], 0) && errno == ESRCH)) {
+            row->openers[i] = after;
+            return;
+        }
+}
+
+/* Of what is freed: CUDA does not say what becomes of it while others have it open.  Locked, both. */
+static void count_openers(const struct allocation *row)
+{
+    for (int i = 0; i < OPENERS_MAX; i++)
+        if (row->openers[i] && (!kill(row->openers[i], 0) || errno != ESRCH))
+            state_count(FREED_WHILE_OPEN, 1);
+}
+
 static void unmap(struct mapping *mapping)
 {
     munmap((void *)(uintptr_t)mapping->base, mapping->nbytes);
@@ -127,7 +145,7 @@ static int allocate(struct state *state, device_pointer *at, size_t nbytes)
         remove_file(row, state->generations);
         return failed;
     }
-    state->allocations[row] = (struct allocation){1, (int32_t)getpid(), device, 1, nbytes, state->generations};
+    state->allocations[row] = (struct allocation){1, (int32_t)getpid(), device, 1, nbytes, state->generations, {0}};
     state->allocated[device] += nbytes;
     state_count(ALLOCATED, 1);
     *at = into->base;
@@ -160,6 +178,7 @@ int cuMemFree_v2(device_pointer at)
     mapping = find(at);
     if (mapping && !mapping->opened && mapping->base == at) {
         state_lock();
+        count_openers(&state->allocations[mapping->row]);
         atomic_store(&state->allocations[mapping->row].live, 0);
         state->allocated[state->allocations[mapping->row].device] -= mapping->nbytes;
         remove_file(mapping->row, mapping->generation);
@@ -181,7 +200,10 @@ void memory_reset(int device)
         struct allocation *row = &state->allocations[mappings[i].row];
         if (!mappings[i].refs || (int)row->device != device)
             continue;
+        if (mappings[i].opened && row->generation == mappings[i].generation)
+            note_opener(row, (int32_t)getpid(), 0);
         if (!mappings[i].opened && atomic_load(&row->live)) {
+            count_openers(row);
             atomic_store(&row->live, 0);
             state->allocated[device] -= mappings[i].nbytes;
             remove_file(mappings[i].row, mappings[i].generation);
@@ -329,8 +351,10 @@ static int open_named(device_pointer *at, const struct named *named)
     failed = map(into, fd, named->row, named->generation, row->nbytes, 1);
     if (failed)
         close(fd);
-    else
+    else {
+        note_opener(row, 0, (int32_t)getpid());
         *at = into->base;
+    }
     return failed;
 }
 
@@ -364,8 +388,14 @@ int cuIpcCloseMemHandle(device_pointer at)
     mapping = find(at);
     if (mapping && (!mapping->opened || mapping->base != at))
         mapping = NULL;
-    if (mapping && mapping->refs == 1)
+    if (mapping && mapping->refs == 1) {
+        struct allocation *row = &state_get()->allocations[mapping->row];
+        state_lock();
+        if (row->generation == mapping->generation)
+            note_opener(row, (int32_t)getpid(), 0);
+        state_unlock();
         unmap(mapping);
+    }
     else if (mapping)
         mapping->refs--;
     pthread_mutex_unlock(&table);

@@ -19,13 +19,13 @@ enum {
     ALREADY_REGISTERED = 712, NOT_REGISTERED = 713
 };
 
-enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 16, NAME_MAX_BYTES = 48 };
+enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 16, NAME_MAX_BYTES = 48, OPENERS_MAX = 16 };
 
-/* In the order of tests/gpu/stand_in.py, COUNTERS. */
+/* In the order of tests/gpu/stand_in_driver.py, COUNTERS. */
 enum counter {
     HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, HOST_BYTES, PINNED_COPIES, ALLOCATED, FREED, OPENED, CLOSED,
     USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED,
-    OPERATIONS_HELD, COUNTERS
+    OPERATIONS_HELD, USED_UNPINNED, FREED_WHILE_OPEN, COUNTERS
 };
 
 struct allocation {
@@ -33,6 +33,7 @@ struct allocation {
     int32_t owner;         /* pid */
     uint32_t device, used; /* used: this row was given out, and its file is there */
     uint64_t nbytes, generation;
+    int32_t openers[OPENERS_MAX]; /* pids of those that have it open, 0: none */
 };
 
 struct event {
@@ -47,7 +48,7 @@ struct fault {
 
 struct state {
     _Atomic uint32_t ready;
-    _Atomic uint32_t devices, delay_us, held; /* held: what is queued in streams is not done yet */
+    _Atomic uint32_t devices, delay_us, held; /* held: what is queued and has so many bytes less one, or more, is not done yet */
     _Atomic uint32_t unlike; /* the last device is the fastest, so CUDA counts from there */
     uint64_t device_bytes, generations;
     uint64_t allocated[DEVICES_MAX];

@@ -19,6 +19,7 @@ struct operation {
     unsigned char value;
     uint32_t event;
     uint64_t number; /* of an event: this recording */
+    int is_pinned; /* the host's memory, when it was queued */
 };
 
 struct stream {
@@ -42,19 +43,45 @@ static void sleep_us(uint32_t us)
     nanosleep(&time, NULL);
 }
 
-/* A test looks at what others do meanwhile. */
-static void wait_while_held(void)
+static int is_held(size_t nbytes)
 {
-    if (atomic_load(&state_get()->held))
+    uint32_t held = atomic_load(&state_get()->held);
+    return held && nbytes + 1 >= held;
+}
+
+/* A test looks at what others do meanwhile. */
+static void wait_while_held(size_t nbytes)
+{
+    if (is_held(nbytes))
         state_count(OPERATIONS_HELD, 1);
-    while (atomic_load(&state_get()->held))
+    while (is_held(nbytes))
         sleep_us(100);
+}
+
+/* Ranges that overlap: CUDA does not say what is there then.  Here it is the order in which most goes wrong. */
+static int upon_itself(device_pointer to, device_pointer from, size_t nbytes)
+{
+    enum { STEP = 4096 };
+    char piece[STEP];
+    int failed = OK;
+    for (size_t done = 0; done < nbytes && !failed;) {
+        size_t n = nbytes - done < STEP ? nbytes - done : STEP, at = to > from ? done : nbytes - done - n;
+        failed = memory_read(from + at, piece, n);
+        if (!failed)
+            failed = memory_write(to + at, piece, n);
+        done += n;
+    }
+    return failed;
 }
 
 static int between(device_pointer to, device_pointer from, size_t nbytes)
 {
-    char *copy = malloc(nbytes ? nbytes : 1);
-    int failed = copy ? memory_read(from, copy, nbytes) : OUT_OF_MEMORY;
+    char *copy;
+    int failed;
+    if (to != from && (to > from ? to - from : from - to) < nbytes)
+        return upon_itself(to, from, nbytes);
+    copy = malloc(nbytes ? nbytes : 1);
+    failed = copy ? memory_read(from, copy, nbytes) : OUT_OF_MEMORY;
     if (!failed)
         failed = memory_write(to, copy, nbytes);
     free(copy);
@@ -84,6 +111,8 @@ static void await_event(uint32_t row, uint64_t number)
 static int perform(struct operation *each)
 {
     struct event *event = &state_get()->events[each->event];
+    if (each->is_pinned && memory_is_pinned(each->host, each->nbytes) != 1)
+        state_count(USED_UNPINNED, 1);
     switch (each->kind) {
     case COPY_IN:
         return memory_write(each->device, each->host, each->nbytes);
@@ -121,7 +150,7 @@ static void *work(void *argument)
         stream->busy = 1;
         pthread_mutex_unlock(&stream->lock);
         sleep_us(atomic_load(&state_get()->delay_us));
-        wait_while_held();
+        wait_while_held(each->nbytes);
         failed = perform(each);
         free(each);
         pthread_mutex_lock(&stream->lock);
@@ -273,11 +302,12 @@ int cuMemcpyHtoDAsync_v2(device_pointer to, const void *from, size_t nbytes, str
     state_count(HOST_BYTES, nbytes);
     state_count(PINNED_COPIES, (uint64_t)is_pinned);
     if (is_pinned)
-        return queue(stream, (struct operation){.kind = COPY_IN, .device = to, .host = (char *)(uintptr_t)from, .nbytes = nbytes});
+        return queue(stream, (struct operation){
+            .kind = COPY_IN, .device = to, .host = (char *)(uintptr_t)from, .nbytes = nbytes, .is_pinned = 1});
     if (!stream_of(stream))
         return INVALID_HANDLE;
     settle(stream_of(stream));
-    wait_while_held();
+    wait_while_held(nbytes);
     return memory_write(to, from, nbytes);
 }
 
@@ -292,7 +322,8 @@ int cuMemcpyDtoHAsync_v2(void *to, device_pointer from, size_t nbytes, struct st
     state_count(DEVICE_TO_HOST, 1);
     state_count(HOST_BYTES, nbytes);
     state_count(PINNED_COPIES, (uint64_t)is_pinned);
-    return queue(stream, (struct operation){.kind = COPY_OUT, .device = from, .host = to, .nbytes = nbytes});
+    return queue(stream, (struct operation){
+        .kind = COPY_OUT, .device = from, .host = to, .nbytes = nbytes, .is_pinned = is_pinned});
 }
 
 int cuMemcpyDtoDAsync_v2(device_pointer to, device_pointer from, size_t nbytes, struct stream *stream)
