@@ -9,6 +9,7 @@ GIL: ctypes releases it around every call; a copy waits for its own stream only.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from typing import Any, Final, Protocol
 
@@ -136,22 +137,27 @@ class _Device:
         self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """A call in this device's context."""
-        self._driver.call("cuCtxSetCurrent", self._context)
-        self._driver.call(name, *arguments)
+        """A call in this device's context, which it may find lost."""
+        try:
+            self._driver.call("cuCtxSetCurrent", self._context)
+            self._driver.call(name, *arguments)
+        except _Failed as error:
+            if error.is_fatal:
+                self.lost = str(error)
+            raise
 
     def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
         """Raises Internal."""
         if self.lost:
-            raise Internal(f"{self.lost}; what was registered there before must be registered again")
+            raise Internal(
+                f"copying {nbytes} bytes of GPU memory failed: the server has lost GPU {self._number.value} in an earlier "
+                f"call ({self.lost}); regions that were registered there before must be registered again"
+            )
         try:
             self.call(name, to, source, nbytes, self._stream)
-            self._driver.call("cuStreamSynchronize", self._stream)
+            self.call("cuStreamSynchronize", self._stream)
         except _Failed as error:
-            text = f"copying {nbytes} bytes of GPU memory failed: {error}"
-            if error.is_fatal:
-                self.lost = text
-            raise Internal(text) from error
+            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
 
     def close(self, base: int) -> None:
         """Memory that was opened here; with a lost context it has gone."""
@@ -235,6 +241,7 @@ class Cuda:
             raise CudaMissing("the NVIDIA driver sees no GPU")
         self._count = count.value
         self._devices: dict[int, _Device] = {}
+        self._turn = threading.Lock()
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
@@ -268,10 +275,28 @@ class Cuda:
 
     def _device(self, number: int) -> _Device:
         """One whose context was lost is begun anew.  Raises _Failed."""
-        known = self._devices.get(number)
-        if known is not None and known.lost:
-            del self._devices[number]
-            known.reset()
-        if number not in self._devices:
-            self._devices[number] = _Device(self._driver, number)
-        return self._devices[number]
+        with self._turn:
+            known = self._devices.get(number)
+            if known is not None and known.lost:
+                del self._devices[number]
+                known.reset()
+            if number not in self._devices:
+                self._devices[number] = _Device(self._driver, number)
+            return self._devices[number]
+
+
+class OneCuda:
+    """Makes a Cuda when it is first called, and gives that one from then on.  From any thread; raises CudaMissing.
+
+    A process has one context of each GPU.  What finds it lost must know all that was made of it, and begin it anew once.
+    """
+
+    def __init__(self) -> None:
+        self._made: Cuda | None = None
+        self._turn = threading.Lock()
+
+    def __call__(self) -> Cuda:
+        with self._turn:
+            if self._made is None:
+                self._made = Cuda()
+            return self._made
