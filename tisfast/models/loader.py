@@ -83,7 +83,8 @@ class SharedResources:
     """The parts that all models of a server share.
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
-    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.  cuda: makes the driver.
+    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.  cuda: the driver, made
+    when it is first called.
     """
 
     cache: LocalStore | RemoteStore | None = None

@@ -150,8 +150,8 @@ class _Device:
         """Raises Internal."""
         if self.lost:
             raise Internal(
-                f"copying {nbytes} bytes of GPU memory failed: the server has lost GPU {self._number.value} in an earlier "
-                f"call ({self.lost}); regions that were registered there before must be registered again"
+                f"copying {nbytes} bytes of GPU memory failed: the server has lost GPU {self._number.value} in an "
+                f"earlier call ({self.lost}); regions that were registered there before must be registered again"
             )
         try:
             self.call(name, to, source, nbytes, self._stream)
@@ -288,7 +288,7 @@ class Cuda:
 class OneCuda:
     """Makes a Cuda when it is first called, and gives that one from then on.  From any thread; raises CudaMissing.
 
-    A process has one context of each GPU.  What finds it lost must know all that was made of it, and begin it anew once.
+    A process has one context of each GPU.  Who finds it lost must know all that was made of it, and begin it anew.
     """
 
     def __init__(self) -> None:
@@ -296,6 +296,7 @@ class OneCuda:
         self._turn = threading.Lock()
 
     def __call__(self) -> Cuda:
+        """The one."""
         with self._turn:
             if self._made is None:
                 self._made = Cuda()
