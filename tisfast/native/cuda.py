@@ -126,7 +126,7 @@ class _Device:
     """One GPU: its primary context, kept, and a stream of our own."""
 
     def __init__(self, driver: _Driver, number: int) -> None:
-        self._driver = driver
+        self._driver, self._name = driver, f"GPU {number}"
         self.lost = ""
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
@@ -150,7 +150,7 @@ class _Device:
         """Raises Internal."""
         if self.lost:
             raise Internal(
-                f"copying {nbytes} bytes of GPU memory failed: the server has lost GPU {self._number.value} in an "
+                f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
                 f"earlier call ({self.lost}); regions that were registered there before must be registered again"
             )
         try:
@@ -270,7 +270,7 @@ class Cuda:
                 if self._driver.uuid(number) == uuid:
                     return Allocated(self._device(device), nbytes)
         except _Failed as error:
-            raise Unavailable(f"the server cannot lend {nbytes} bytes of GPU memory: {error}") from error
+            raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
         raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
 
     def _device(self, number: int) -> _Device:
