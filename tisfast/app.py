@@ -36,7 +36,7 @@ from tisfast.models.gpu_placement import placement
 from tisfast.models.loader import SharedResources
 from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
-from tisfast.native.cuda import Cuda, CudaMissing, Devices
+from tisfast.native.cuda import CudaMissing, Devices, OneCuda
 from tisfast.native.nvml import open_nvml
 from tisfast.operations.control_access import HttpGate, control_gate
 from tisfast.operations.grpc.header_policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
@@ -123,8 +123,9 @@ class Server:
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
+        cuda = OneCuda()
         self._regions = ClientRegions(
-            _no_devices if settings.workers.cpu_only else Cuda,
+            _no_devices if settings.workers.cpu_only else cuda,
             allowed=settings.allow_client_shm,
             gpu_of=gpus.number_of,
         )
@@ -138,7 +139,7 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            SharedResources(self._cache, limiter, gpus, copies),
+            SharedResources(self._cache, limiter, gpus, copies, cuda),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)

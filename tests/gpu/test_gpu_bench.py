@@ -51,7 +51,7 @@ def test_bench_says_when_there_is_no_room_on_the_gpu(stand_in, serve, write_mode
     code, _, err = bench("-m", "m", "-u", f"127.0.0.1:{server.port}", "--shape", "A:4", "--shared-memory", "cuda")
     assert code == 99
     assert "--shared-memory cuda: 64 bytes cannot be had on GPU 0: " in err
-    assert "cuMemAlloc_v2: out of memory" in err
+    assert "allocating 64 bytes of GPU memory failed: cuMemAlloc_v2: out of memory" in err
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])

@@ -88,7 +88,7 @@ def test_where_the_server_cannot_export_memory_the_host_takes_its_place(chain, s
     server, client = chain(second=IN_HOST_MEMORY, last=IN_HOST_MEMORY)
     stand_in.fail("cuIpcGetMemHandle", OUT_OF_MEMORY)
     assert infer(client).tolist() == VALUES.tolist()
-    server.says("the server cannot lend 16777216 bytes of GPU memory: cuIpcGetMemHandle: out of memory")
+    server.says("allocating 16777216 bytes of GPU memory failed: cuIpcGetMemHandle: out of memory")
 
 
 def test_a_tensor_outlives_the_model_that_made_it(chain, gpu, tmp_path):

@@ -200,7 +200,7 @@ def test_where_handles_do_not_work_it_goes_by_way_of_host_memory(pair, stand_in)
     there = [["is_cpu", True], ["made", 1]]
     answer = run(client, "caller", VALUES, ["made", 1], ["call", "other", there], ["is_cpu", True])
     assert answer.tolist() == (VALUES + 2).tolist()
-    server.says("the server cannot lend 16777216 bytes of GPU memory: cuIpcGetMemHandle: out of memory")
+    server.says("allocating 16777216 bytes of GPU memory failed: cuIpcGetMemHandle: out of memory")
 
 
 def test_an_answer_that_the_caller_cannot_open_is_an_error_with_the_remedy(pair, stand_in):

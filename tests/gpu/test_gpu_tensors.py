@@ -280,6 +280,8 @@ def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_i
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
+    server.says("the instance ends, as its process can use the GPU no more")
+    assert "Traceback" not in server.text()
 
 
 def test_an_answer_by_a_sender_ends_an_instance_whose_gpu_is_lost_too(started, export, stand_in):

@@ -24,7 +24,6 @@ from tisfast.models.model_orders import ModelOrders
 from tisfast.models.polling import Before, Polling, Tell, polling_of
 from tisfast.models.served_ensemble import ServedEnsemble, load_ensemble
 from tisfast.models.served_model import ServedModel
-from tisfast.native.cuda import Cuda
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
@@ -217,7 +216,7 @@ class Supervisor:
     def _gpu_pool(self) -> GpuPool | None:
         if self._workers.cpu_only:
             return None
-        return GpuPool(self._loop, Cuda, dict(self._workers.cuda_pools), limits.CUDA_POOL_BYTES)
+        return GpuPool(self._loop, self._commons.cuda, dict(self._workers.cuda_pools), limits.CUDA_POOL_BYTES)
 
     def find(self) -> list[str]:
         """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""

@@ -10,6 +10,7 @@ which the loop makes, waits for no long one.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from typing import Any, Final, Protocol
 
@@ -127,7 +128,7 @@ class _Device:
     """One GPU: its primary context, kept, and streams of our own for short and long copies."""
 
     def __init__(self, driver: _Driver, number: int) -> None:
-        self._driver = driver
+        self._driver, self._name = driver, f"GPU {number}"
         self.lost = ""
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
@@ -139,23 +140,28 @@ class _Device:
             self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """A call in this device's context."""
-        self._driver.call("cuCtxSetCurrent", self._context)
-        self._driver.call(name, *arguments)
+        """A call in this device's context, which it may find lost."""
+        try:
+            self._driver.call("cuCtxSetCurrent", self._context)
+            self._driver.call(name, *arguments)
+        except _Failed as error:
+            if error.is_fatal:
+                self.lost = str(error)
+            raise
 
     def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
         """Raises Internal."""
         if self.lost:
-            raise Internal(f"{self.lost}; what was registered there before must be registered again")
+            raise Internal(
+                f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
+                f"earlier call ({self.lost}); regions that were registered there before must be registered again"
+            )
         stream = self._short if nbytes <= tuning.LOOP_COPY_BYTES_MAX else self._long
         try:
             self.call(name, to, source, nbytes, stream)
-            self._driver.call("cuStreamSynchronize", stream)
+            self.call("cuStreamSynchronize", stream)
         except _Failed as error:
-            text = f"copying {nbytes} bytes of GPU memory failed: {error}"
-            if error.is_fatal:
-                self.lost = text
-            raise Internal(text) from error
+            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
 
     def close(self, base: int) -> None:
         """Memory that was opened here; with a lost context it has gone."""
@@ -245,6 +251,7 @@ class Cuda:
             raise CudaMissing("the NVIDIA driver sees no GPU")
         self._count = count.value
         self._devices: dict[int, _Device] = {}
+        self._turn = threading.Lock()
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
@@ -273,15 +280,34 @@ class Cuda:
                 if self._driver.uuid(number) == uuid:
                     return Allocated(self._device(device), nbytes)
         except _Failed as error:
-            raise Unavailable(f"the server cannot lend {nbytes} bytes of GPU memory: {error}") from error
+            raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
         raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
 
     def _device(self, number: int) -> _Device:
         """One whose context was lost is begun anew.  Raises _Failed."""
-        known = self._devices.get(number)
-        if known is not None and known.lost:
-            del self._devices[number]
-            known.reset()
-        if number not in self._devices:
-            self._devices[number] = _Device(self._driver, number)
-        return self._devices[number]
+        with self._turn:
+            known = self._devices.get(number)
+            if known is not None and known.lost:
+                del self._devices[number]
+                known.reset()
+            if number not in self._devices:
+                self._devices[number] = _Device(self._driver, number)
+            return self._devices[number]
+
+
+class OneCuda:
+    """Makes a Cuda when it is first called, and gives that one from then on.  From any thread; raises CudaMissing.
+
+    A process has one context of each GPU.  Who finds it lost must know all that was made of it, and begin it anew.
+    """
+
+    def __init__(self) -> None:
+        self._made: Cuda | None = None
+        self._turn = threading.Lock()
+
+    def __call__(self) -> Cuda:
+        """The one."""
+        with self._turn:
+            if self._made is None:
+                self._made = Cuda()
+            return self._made

@@ -44,6 +44,7 @@ cdef int place_outputs(InferInput request, InferPlan plan, dict ways) except -1:
         into[1 + 3 * count], into[2 + 3 * count], into[3 + 3 * count] = <uint64_t>index, 0, way.nbytes
         count += 1
         places.append(foreign)
+        request.shared_outputs |= <uint64_t>1 << <int>index  # of an ensemble's step: it stays there, whatever the others do
     into[0] = count
     if places:
         request.foreign = places if request.foreign is None else request.foreign + places

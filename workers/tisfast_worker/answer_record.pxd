@@ -32,5 +32,5 @@ cdef class AnswerWriter:
     cdef _write_passed(self, Layout layout, list sources)
 
 
-@cython.locals(tensors=list, tensor=ArenaTensor)
+@cython.locals(tensors=list, tensor=Tensor, own=ArenaTensor)
 cdef tuple _passed(array, request)

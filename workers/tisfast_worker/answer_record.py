@@ -468,5 +468,6 @@ def _passed(array, request):
     if tensors is not None:
         for tensor in tensors:
             if tensor is not None and tensor._array is array:  # as it came: numpy need not be asked for its address
-                return tensor._offset, tensor._nbytes
+                own = tensor  # those in GPU memory, among which it was looked for, have no array
+                return own._offset, own._nbytes
     return array.__array_interface__["data"][0] - ctypes.addressof(lease), array.nbytes

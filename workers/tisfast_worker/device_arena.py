@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
+import time
 
-from tisfast_worker import cuda
+from tisfast_worker import cuda, limits
 from tisfast_worker.control_messages import ControlClosed
 from tisfast_worker.cuda import CudaError, DeviceLost, OpenedMemory, uuid
 from tisfast_worker.foreign_memory import SHARE_SHIFT
@@ -39,7 +40,7 @@ class DeviceArena:
         self._library, self._collect, self._writer = library, collect, writer
         self._collect_held = collect_held or collect
         self._arena, self._memory, self._nbytes = 0, None, 0
-        self._refused = False
+        self._ask_at = 0  # refused: not before then
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
@@ -117,7 +118,7 @@ class DeviceArena:
     def rest(self):
         """The instance is idle, and blocks were collected: others may have what it does not use."""
         with self._lock:
-            self._refused = False
+            self._ask_at = 0
             ask = current().ask
             if self._memory is None or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
@@ -129,15 +130,16 @@ class DeviceArena:
     def _take(self, nbytes):
         """A part, or 0."""
         with self._lock:
-            if self._memory is None and not self._refused:
+            if self._memory is None and time.monotonic() >= self._ask_at:
                 self._try_to_open()
             return 0 if self._memory is None else self._library.tf_output_take(self._arena, nbytes)
 
     def _try_to_open(self):
-        self._refused = True  # also when this raises: nobody waits for the server twice
+        # Also when this raises: requests do not wait for the server one after the other.
+        self._ask_at = time.monotonic() + limits.LENDING_SECONDS
         try:
             self._open()
-            self._refused = False
+            self._ask_at = 0
         except (CudaError, ControlClosed) as error:
             current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
 

@@ -9,6 +9,7 @@ import sys
 from tisfast_worker import limits, process_setup, serving_context
 from tisfast_worker.control import ControlSocket, ControlThread
 from tisfast_worker.control_messages import ControlClosed
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.data_plane import DataPlane
 from tisfast_worker.failure import WireError
 from tisfast_worker.logger import keep_levels_of_logging
@@ -98,7 +99,11 @@ def _live(order, library, control, load):
     process_setup.offer_to_oom_killer(process_setup.OOM_SCORE_SERVING)
     _settle_garbage()
     os.register_at_fork(after_in_child=service.serving.leave_child)
-    service.run(order.threads)
+    try:
+        service.run(order.threads)
+    except DeviceLost as error:  # all is answered, and nobody's code is wrong: no traceback
+        print(f"the instance ends, as its process can use the GPU no more: {error}", file=sys.stderr, flush=True)
+        return 1
     thread.finish({"t": "stopped"})
     return 0
 

@@ -1,6 +1,7 @@
 """One tensor of implicit state: what it begins with, and what may follow."""
 
 from tisfast_worker import dtypes
+from tisfast_worker.device_tensor import DeviceTensor
 from tisfast_worker.tensor import InputLayout, Tensor, bytes_elements, count, raw_tensor, zeros
 
 
@@ -38,10 +39,11 @@ class InitialState:
 
 
 def checked_state(model, spec, current, output):
-    """The tensor that the next request finds, made of an output of the model.  Raises ValueError when it cannot be.
+    """The tensor that the next request finds, made of an output of the model.  Raises ValueError when it cannot be, and
+    TritonModelException when it cannot be had from the GPU.
 
-    A copy: the model may write to what it returned.  With `use_same_buffer_for_input_output`, into the memory of the
-    state that the model was given, unless it grew.
+    A copy, in host memory: the model may write to what it returned.  With `use_same_buffer_for_input_output`, into the
+    memory of the state that the model was given, unless it grew.
     """
     if output._code != spec.code:
         raise ValueError(
@@ -58,7 +60,7 @@ def checked_state(model, spec, current, output):
         bits = output._array
         content = output._content() if bits is None else bits.tobytes()
         return raw_tensor(spec.input_name, spec.code, content, tuple(shape))
-    array = output.as_numpy()
+    array = output.on_host() if isinstance(output, DeviceTensor) else output.as_numpy()
     before = current._array
     if array is before:  # written in place
         return current

@@ -4,6 +4,7 @@ The state of a sequence lives here, in the worker that the sequence is bound to,
 """
 
 from tisfast_worker import dtypes
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.errors import ErrorCode, TritonError, TritonModelException
 from tisfast_worker.native import TF_NULL
 from tisfast_worker.request import (
@@ -72,7 +73,9 @@ class Sequences:
                 continue
             try:
                 states[at] = checked_state(self._model, self._model.sequences.states[at], states[at], tensor)
-            except ValueError as error:
+            except DeviceLost:
+                raise  # nothing more can come of this process
+            except (ValueError, TritonModelException) as error:
                 response._error = TritonError(str(error), ErrorCode.INTERNAL)
                 return str(error)
         response._tensors = rest

@@ -1,0 +1,72 @@
+"""The server itself loses a GPU: what it opens there and what it lends are of one context, and come back together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble, register
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.system.helpers import until
+from tisfast.errors import Internal, Unavailable
+from tisfast.native.cuda import Cuda
+
+VALUES = np.arange(NBYTES // 4, dtype=np.float32)
+
+
+@pytest.fixture
+def chain(stand_in, serve, write_model, connect):
+    """A client of a server with the ensemble m, whose second model fails with inputs in host memory."""
+    write_model("m0", MADE, FLOATS + GPU)
+    write_model("m1", RETURNED, FLOATS + GPU + STAYS)
+    (write_model("m", "", ensemble("B", ("A", "x"), ("x", "B"))) / "1/model.py").unlink()
+    return connect(serve("--allow-client-shm=true").ready())
+
+
+def answered(client, model, call):
+    """The answer, or None where it is an error."""
+    try:
+        return client.infer(model, **call)
+    except InferenceServerException:
+        return None
+
+
+def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lost_the_gpu(stand_in, chain, region):
+    given = region(chain, "given", VALUES)
+    assert chain.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+    with pytest.raises(InferenceServerException, match="unspecified launch failure"):
+        chain.infer("m", **asked(tritonclient.http))
+    with pytest.raises(InferenceServerException, match="must be registered again"):
+        chain.infer("m", **asked(tritonclient.http))
+    chain.unregister_cuda_shared_memory("given")
+    register(chain, "given", given)
+
+    # m0's process has had memory that is gone, and is started again
+    found = until(lambda: answered(chain, "m", asked(tritonclient.http)), "tensors stay on the GPU again", 5)
+    assert found.as_numpy("B").tolist() == VALUES.tolist()
+
+
+def test_a_busy_instance_that_was_lent_nothing_asks_again(stand_in, chain):
+    call = {"inputs": [tritonclient.http.InferInput("A", [4], "FP32")]}
+    call["inputs"][0].set_data_from_numpy(VALUES[:4])
+    stand_in.fail("cuIpcGetMemHandle", OUT_OF_MEMORY, times=1)
+    assert answered(chain, "m", call) is None
+    found = until(lambda: answered(chain, "m", call), "it is lent memory in the end", 30)
+    assert found.as_numpy("B").tolist() == VALUES[:4].tolist()
+
+
+def test_a_gpu_that_is_lost_in_any_call_is_begun_anew(stand_in, export):
+    cuda, memory, there = Cuda(str(stand_in.library)), export(NBYTES), bytearray(4)
+    memory.write(b"abcd")
+    address = np.frombuffer(there, np.uint8).ctypes.data
+    opened = cuda.open(memory.handle, 0)
+    stand_in.fail("cuMemAlloc_v2", LAUNCH_FAILED, times=1)
+    with pytest.raises(Unavailable, match="^allocating 4096 bytes .*: unspecified launch failure"):
+        cuda.allocate(opened.uuid, 4096)
+    with pytest.raises(Internal, match="must be registered again"):
+        opened.to_host(0, address, 4)
+    cuda.open(memory.handle, 0).to_host(0, address, 4)
+    assert there == b"abcd"
