@@ -37,6 +37,7 @@ from tisfast.models.loader import SharedResources
 from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.nvml import open_nvml
 from tisfast.operations.control_access import HttpGate, control_gate
 from tisfast.operations.grpc.header_policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
@@ -123,10 +124,12 @@ class Server:
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
+        self._sharing = CudaSharing() if gpus.usable else None  # else there is nothing to look at
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else Cuda,
             allowed=settings.allow_client_shm,
             gpu_of=gpus.number_of,
+            sharing=self._sharing,
         )
         limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
         self._storage = open_storage(settings.repository.paths, settings.storage)
@@ -138,7 +141,7 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            SharedResources(self._cache, limiter, gpus, copies),
+            SharedResources(self._cache, limiter, gpus, copies, self._sharing or CudaSharing()),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)
@@ -182,6 +185,8 @@ class Server:
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
             self._supervisor.open()
+            if self._sharing is not None:  # beside the loads
+                self._loop.run_in_executor(None, self._sharing.look)
             self._polling = self._supervisor.keep_up(self._storage.refresh, self._registry.know)
             return await self._serve()
         except TisError as error:

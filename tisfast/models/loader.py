@@ -34,6 +34,7 @@ from tisfast.models.gpu_placement import Placement, device_inputs, device_output
 from tisfast.models.sequence_message import sequence_part
 from tisfast.models.served_model import ServedModel
 from tisfast.models.warm_up import WarmUp
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.memory import Arena, now_ns
 from tisfast.native.row_arena import RowArena
 from tisfast.processes import machine
@@ -82,13 +83,15 @@ class SharedResources:
     """The parts that all models of a server share.
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
-    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.
+    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.  sharing: what is known
+    of CUDA IPC here.
     """
 
     cache: LocalStore | RemoteStore | None = None
     limiter: RateLimiter | None = None
     placement: Placement = field(default_factory=lambda: Placement(()))
     copies: DaemonExecutor | None = None
+    sharing: CudaSharing = field(default_factory=CudaSharing)
 
 
 NOTHING_SHARED = SharedResources()

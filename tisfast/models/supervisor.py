@@ -217,7 +217,8 @@ class Supervisor:
     def _gpu_pool(self) -> GpuPool | None:
         if self._workers.cpu_only:
             return None
-        return GpuPool(self._loop, Cuda, dict(self._workers.cuda_pools), limits.CUDA_POOL_BYTES)
+        pools = dict(self._workers.cuda_pools)
+        return GpuPool(self._loop, Cuda, pools, limits.CUDA_POOL_BYTES, self._commons.sharing)
 
     def find(self) -> list[str]:
         """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""

@@ -21,6 +21,7 @@ from tisfast import tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing
+from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
 from tisfast.native.memory import MemoryFile
 from tisfast.native.region import DeviceFile
 
@@ -46,7 +47,8 @@ class GpuPool:
     """The pools of all GPUs.
 
     load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it; otherwise:
-    of GPUs that are not in it; idle_seconds: how long a part is free before it goes back to the GPU.
+    of GPUs that are not in it; sharing: what is known of CUDA IPC here; idle_seconds: how long a part is free before it
+    goes back to the GPU.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class GpuPool:
         load: Callable[[], Cuda],
         pools: Mapping[int, int],
         otherwise: int,
+        sharing: CudaSharing,
         idle_seconds: float = tuning.ARENA_TRIM_SECONDS,
     ) -> None:
         self._loop, self._load, self._pools, self._otherwise = loop, load, pools, otherwise
-        self._idle_seconds = idle_seconds
+        self._sharing, self._idle_seconds = sharing, idle_seconds
         self._cuda: Cuda | None = None
         self._turn = asyncio.Lock()
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
@@ -104,9 +107,7 @@ class GpuPool:
         if free:
             part = free.pop()[1]
         elif self._made.get(gpu, 0) < LENT_PARTS:
-            if self._cuda is None:
-                self._cuda = self._load()
-            part = self._cuda.allocate(uuid, nbytes)
+            part = self._allocated(uuid, nbytes)
             self._made[gpu] = self._made.get(gpu, 0) + 1
         else:
             raise Unavailable(
@@ -116,6 +117,17 @@ class GpuPool:
         file = DeviceFile(part, gpu, part.handle)
         weakref.finalize(file, self._given_back, gpu, part)
         return file
+
+    def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
+        if reason := self._sharing.refusal_of(uuid):
+            raise Unavailable(reason)
+        try:
+            if self._cuda is None:
+                self._cuda = self._load()
+            return self._cuda.allocate(uuid, nbytes)
+        except (Unavailable, CudaMissing) as error:
+            self._sharing.failed("GPU memory for tensors between models", str(error), HOST_INSTEAD)
+            raise
 
     def _given_back(self, gpu: int, part: Allocated) -> None:
         """From any thread."""
