@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
+import time
 
-from tisfast_worker import cuda
+from tisfast_worker import cuda, limits
 from tisfast_worker.control_messages import ControlClosed
 from tisfast_worker.cuda import CudaError, DeviceLost, OpenedMemory, uuid
 from tisfast_worker.foreign_memory import SHARE_SHIFT
@@ -11,11 +12,9 @@ from tisfast_worker.native import block_offset
 from tisfast_worker.serving_context import current
 
 FLAG_STAYS = 128  # of a request record: outputs may stay on the GPU
-_LENT = 0xFFFF << SHARE_SHIFT  # the share id that stands for this memory in answers
-_NONE = (
-    "tensors of this instance go to other models by way of host memory: the server has no GPU memory to lend it, or it "
-    "cannot be opened here ({})"
-)
+_LENT_SHARE = 0xFFFF  # the share id that stands for this memory
+_LENT = _LENT_SHARE << SHARE_SHIFT
+_NONE = "tensors of this instance go to other models by way of host memory: the server has none on the GPU to lend ({})"
 _LARGE = (
     "a tensor of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
     "that this instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
@@ -40,6 +39,8 @@ class DeviceArena:
         self._collect_held = collect_held or collect
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
+        self._refused_until = 0.0  # where what was lent could not be opened
+        self._uuid = None
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
@@ -129,22 +130,27 @@ class DeviceArena:
     def _take(self, nbytes):
         """A part, or 0."""
         with self._lock:
-            if self._memory is None and not self._refused:
+            if self._memory is None and not self._refused and time.monotonic() >= self._refused_until:
                 self._try_to_open()
             return 0 if self._memory is None else self._library.tf_output_take(self._arena, nbytes)
 
     def _try_to_open(self):
         self._refused = True  # also when this raises: nobody waits for the server twice
         try:
-            self._open()
-            self._refused = False
-        except (CudaError, ControlClosed) as error:
+            self._uuid = self._uuid or uuid()
+            answer = current().ask({"t": "gpu_memory", "uuid": self._uuid})
+            if "error" not in answer:
+                self._open(answer)
+                self._refused = False
+            elif not answer.get("told"):
+                current().log("WARN", _NONE.format(answer["error"]), "device_arena.py", 0, "unlent")
+        except ControlClosed as error:
             current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
+        except CudaError as error:
+            self._refused_until = time.monotonic() + limits.LENT_REFUSED_SECONDS
+            current().tell({"t": "gpu_memory", "unopened": _LENT_SHARE, "error": str(error)})
 
-    def _open(self):
-        answer = current().ask({"t": "gpu_memory", "uuid": uuid()})
-        if "error" in answer:
-            raise CudaError(answer["error"])
+    def _open(self, answer):
         cuda.stream(0)
         self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)
