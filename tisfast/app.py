@@ -185,8 +185,7 @@ class Server:
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
             self._supervisor.open()
-            if self._sharing is not None:  # beside the loads
-                self._loop.run_in_executor(None, self._sharing.look)
+            self._look_at_sharing()
             self._polling = self._supervisor.keep_up(self._storage.refresh, self._registry.know)
             return await self._serve()
         except TisError as error:
@@ -203,8 +202,7 @@ class Server:
             await self._supervisor.close()
             if isinstance(self._cache, RedisStore):
                 await self._cache.close()
-            if self._gpus is not None:
-                self._gpus.close()
+            self._look_at_gpus_no_more()
             self._tracer.close()
             self._access_log.close()
             self._storage.close()
@@ -213,6 +211,17 @@ class Server:
             self._parent.close(self._loop)
             if self._parent.ended:
                 sweep()  # what it has left
+
+    def _look_at_sharing(self) -> None:
+        """Beside the loads."""
+        if self._sharing is not None:
+            self._loop.run_in_executor(None, self._sharing.look)
+
+    def _look_at_gpus_no_more(self) -> None:
+        if self._gpus is not None:
+            self._gpus.close()
+        if self._nvml is not None:
+            self._nvml.close()
 
     def _bind(self) -> None:
         if self._settings.repository.control_token_file:

@@ -86,9 +86,13 @@ def _looking(
     values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends
 ) -> ScanOptions:
     workers = WorkerSettings(sys.executable, cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"))
+    nvml = open_nvml()
+    usable = placement(workers, nvml, driver_gpus()).usable
+    if nvml is not None:
+        nvml.close()
     return ScanOptions(
         auto_complete=not values.strict,
-        gpus=placement(workers, open_nvml(), driver_gpus()).usable,
+        gpus=usable,
         backends=backends,
         files=linked.models,
     )
