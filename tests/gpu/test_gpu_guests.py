@@ -8,7 +8,6 @@ import tritonclient.http
 
 from tests.gpu.gpu_call_models import NODE, run
 from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, STAYS, asked, register
-from tests.system.conftest import directory, join, serve_guests  # noqa: F401 - fixtures
 from tests.system.helpers import until
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -56,7 +55,7 @@ def script(name="A", more=ON_GPU, extra=""):
 
 
 @pytest.fixture
-def started(stand_in, serve_guests, join, connect):  # noqa: F811
+def started(stand_in, serve_guests, join, connect):
     """started(script): (server, client) with the guest."""
 
     def start(code):
@@ -92,7 +91,7 @@ def test_from_region_to_region_by_way_of_host_memory(started, export, stand_in, 
     assert after["used_after_free"] == 0
 
 
-def test_a_guest_that_a_model_on_a_gpu_calls(stand_in, serve_guests, join, connect, write_model):  # noqa: F811
+def test_a_guest_that_a_model_on_a_gpu_calls(stand_in, serve_guests, join, connect, write_model):
     write_model("caller", NODE, FLOATS + GPU + STAYS)
     server = serve_guests()
     join(script("B", extra=LEAVES)).says("serving")

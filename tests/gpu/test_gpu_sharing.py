@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ from tests.gpu.gpu_models import (
     register,
 )  # fmt: skip
 from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
-from tests.system.helpers import until
+from tests.system.helpers import ROOT, until
 from tisfast.native.cuda_sharing import SeenGpu, Unseen, is_wsl, seen_gpus, sentences
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -151,6 +153,16 @@ def test_a_gpu_without_ipc_is_said_at_the_start_and_nothing_is_tried(started, ex
     assert stand_in.counted()["streams_made"] == before["streams_made"]  # no context of the server's
     assert stand_in.allocated() - allocated == NBYTES
     assert len(lines(server, SHARING)) == 1
+
+
+@pytest.mark.parametrize(("ipc", "notes"), [(0, 1), (1, 0)])
+def test_check_tells_the_same_and_finds_no_error_in_it(stand_in, write_model, ipc, notes):
+    stand_in.describe(ipc=ipc)
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    command = [sys.executable, "-m", "tisfast", "check", str(repository)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, ran.stdout.count("note: GPU 0 (Stand-in), 1 (Stand-in): its driver")) == (0, notes)
+    assert ran.stdout.endswith("1 model(s), no errors\n")
 
 
 def test_a_healthy_gpu_is_not_worth_a_line(started, export):

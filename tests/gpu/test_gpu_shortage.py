@@ -8,9 +8,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import FLOATS, GPU, MADE, RETURNED, STAYS, copies, ensemble
+from tests.gpu.gpu_models import BATCHED, FLOATS, GPU, MADE, RETURNED, ROWS, STAYS, copies, ensemble
 from tests.gpu.stand_in_driver import OUT_OF_MEMORY
-from tests.gpu.test_gpu_plans import BATCHED, ROWS, caller, write_plan  # noqa: F401 - fixtures
 from tests.system.array_calls import executions
 from tests.system.helpers import until
 from tests.system.tensorrt_plans import doubler, parameters
@@ -125,7 +124,7 @@ def test_without_leave_it_is_answered_and_the_instance_lives_on(allocating, stan
 
 
 @pytest.mark.parametrize(("times", "retry"), [(1, "once"), (2, "halves"), (3, "halves")])
-def test_a_batch_of_a_plan_is_executed_again(caller, write_plan, stand_in, times, retry):  # noqa: F811
+def test_a_batch_of_a_plan_is_executed_again(caller, write_plan, stand_in, times, retry):
     write_plan("m", doubler(), BATCHED + "\n" + parameters(OUT_OF_MEMORY_RETRY=retry))
     asked = caller()
     asked.given.write(ROWS.tobytes())
@@ -137,7 +136,7 @@ def test_a_batch_of_a_plan_is_executed_again(caller, write_plan, stand_in, times
     assert stand_in.counted()["faults_met"] == times
 
 
-def test_a_batch_of_a_plan_that_has_no_room_is_answered(caller, write_plan, stand_in):  # noqa: F811
+def test_a_batch_of_a_plan_that_has_no_room_is_answered(caller, write_plan, stand_in):
     write_plan("m", doubler())
     asked = caller()
     asked.given.write(ROWS.tobytes())
