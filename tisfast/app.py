@@ -37,6 +37,7 @@ from tisfast.models.loader import SharedResources
 from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import CudaMissing, Devices, OneCuda
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.nvml import open_nvml
 from tisfast.operations.control_access import HttpGate, control_gate
 from tisfast.operations.grpc.header_policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
@@ -124,10 +125,12 @@ class Server:
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
         cuda = OneCuda()
+        self._sharing = CudaSharing() if gpus.usable else None  # else there is nothing to look at
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else cuda,
             allowed=settings.allow_client_shm,
             gpu_of=gpus.number_of,
+            sharing=self._sharing,
         )
         limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
         self._storage = open_storage(settings.repository.paths, settings.storage)
@@ -139,7 +142,7 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            SharedResources(self._cache, limiter, gpus, copies, cuda),
+            SharedResources(self._cache, limiter, gpus, copies, cuda, self._sharing or CudaSharing()),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)
@@ -183,6 +186,7 @@ class Server:
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
             self._supervisor.open()
+            self._look_at_sharing()
             self._polling = self._supervisor.keep_up(self._storage.refresh, self._registry.know)
             return await self._serve()
         except TisError as error:
@@ -199,8 +203,7 @@ class Server:
             await self._supervisor.close()
             if isinstance(self._cache, RedisStore):
                 await self._cache.close()
-            if self._gpus is not None:
-                self._gpus.close()
+            self._look_at_gpus_no_more()
             self._tracer.close()
             self._access_log.close()
             self._storage.close()
@@ -209,6 +212,17 @@ class Server:
             self._parent.close(self._loop)
             if self._parent.ended:
                 sweep()  # what it has left
+
+    def _look_at_sharing(self) -> None:
+        """Beside the loads."""
+        if self._sharing is not None:
+            self._loop.run_in_executor(None, self._sharing.look)
+
+    def _look_at_gpus_no_more(self) -> None:
+        if self._gpus is not None:
+            self._gpus.close()
+        if self._nvml is not None:
+            self._nvml.close()
 
     def _bind(self) -> None:
         if self._settings.repository.control_token_file:

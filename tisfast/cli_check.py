@@ -20,6 +20,7 @@ from tisfast.config.settings import WorkerSettings
 from tisfast.config.storage_settings import read_storage
 from tisfast.flags import SERVED, Flag
 from tisfast.models.gpu_placement import placement
+from tisfast.native.cuda_sharing import is_wsl, seen_gpus, sentences
 from tisfast.native.nvml import open_nvml
 from tisfast.processes.machine import driver_gpus
 from tisfast.repo.check import check, count
@@ -44,6 +45,9 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         findings, models = _checked(given.repositories, linked, looking, values, environ)
     for finding in findings:
         print(finding)
+    if looking.gpus:
+        for said in sentences(seen_gpus(), wsl=is_wsl()):
+            print(f"note: {said}")
     if not models and not findings:
         where = ", ".join(values.path)
         findings = [f"there is no model in {where}: a repository is a folder that holds a folder for each model"]
@@ -86,9 +90,13 @@ def _looking(
     values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends
 ) -> ScanOptions:
     workers = WorkerSettings(sys.executable, cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"))
+    nvml = open_nvml()
+    usable = placement(workers, nvml, driver_gpus()).usable
+    if nvml is not None:
+        nvml.close()
     return ScanOptions(
         auto_complete=not values.strict,
-        gpus=placement(workers, open_nvml(), driver_gpus()).usable,
+        gpus=usable,
         backends=backends,
         files=linked.models,
     )

@@ -555,6 +555,12 @@ CUDA_POOL_BYTES: Final = 1 << 26
 """A GPU's pool by default, which is Triton's."""
 PINNED_POOL_BYTES: Final = 1 << 28
 """Host memory that all workers together may pin for CUDA by default (--pinned-memory-pool-byte-size): Triton's pool."""
+GPU_LOOK_SECONDS_MAX: Final = 30
+"""For the driver to say what it knows of its GPUs when the server starts: without NVIDIA's daemon it takes seconds."""
+LENT_REFUSED_SECONDS: Final = 600
+"""A model gets its inputs in host memory for so long after an instance could not open memory that the server lends."""
+GPU_COPIES_MAX: Final = 64
+"""Copies of GPU memory that one instance cannot open and has not taken yet: one for each thread that reads one."""
 GPU_LIMITS_MAX: Final = 1024
 """--model-load-gpu-limit flags: one for each GPU."""
 MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20

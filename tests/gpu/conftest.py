@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import tritonclient.grpc
 
-from tests.gpu.gpu_models import NBYTES, register
+from tests.gpu.backend_calls import Caller
+from tests.gpu.gpu_models import COPIES, GPU, NBYTES, register
 from tests.gpu.hardware import Hardware
 from tests.gpu.stand_in_driver import StandIn, build
-from tests.system.conftest import connect, serve, write_model  # noqa: F401 - fixtures
+from tests.system.conftest import connect, directory, join, serve, serve_guests, write_model  # noqa: F401 - fixtures
+from tests.system.tensorrt_plans import STAND_IN, environment, parameters
 from tisfast.native.cuda import Cuda, CudaMissing
 
 
@@ -140,3 +143,38 @@ def region(export):
         return memory
 
     return make
+
+
+@pytest.fixture
+def write_plan(tmp_path):
+    """write_plan(name, plan, config): a model in the test's repository."""
+    packages = environment(tmp_path / "with_tensorrt", STAND_IN)
+
+    def written(name, content, config=""):
+        folder = tmp_path / "models" / name / "1"
+        folder.mkdir(parents=True)
+        (folder / "model.plan").write_bytes(content)
+        on_gpu = "" if "instance_group" in config else GPU
+        said = f'backend: "tensorrt"\n{on_gpu}\n{config}\n{parameters(EXECUTION_ENV_PATH=str(packages))}'
+        (folder.parent / "config.pbtxt").write_text(said)
+
+    return written
+
+
+@pytest.fixture
+def caller(stand_in, serve, connect, export):  # noqa: F811 - fixtures
+    """caller(module): a Caller of a server that is started now; `copied()` what was copied since the last look."""
+
+    def start(module=tritonclient.grpc):
+        server = serve("--allow-client-shm=true").ready()
+        found = Caller(connect(server, module), module, export)
+        found.server, found.before = server, stand_in.counted()
+
+        def copied():
+            before, found.before = found.before, stand_in.counted()
+            return [found.before[name] - before[name] for name in COPIES]
+
+        found.copied = copied
+        return found
+
+    return start

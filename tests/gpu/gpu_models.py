@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 
+import numpy as np
+
 NBYTES = 1 << 20
 """Of a client's region."""
 GPU = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]"
@@ -77,6 +79,9 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("B", Made(array))]) for array in arrays]
 """
 """It makes a tensor on the GPU of its input in host memory."""
+ROWS = np.arange(64, dtype=np.float32).reshape(16, 4)
+"""What plans are given, eight rows at most."""
+BATCHED = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 200000 }"
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
 
 

@@ -16,9 +16,11 @@ LIBRARY = "libcuda.so.1"
 COUNTERS = (
     "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
     "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
-    "streams_made", "streams_ended", "operations_held", "used_unpinned", "freed_while_open",
+    "streams_made", "streams_ended", "operations_held", "used_unpinned", "freed_while_open", "faults_met",
+    "managers_begun", "managers_ended",
 )  # fmt: skip
-OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
+OUT_OF_MEMORY, INVALID_CONTEXT, LAUNCH_FAILED = 2, 201, 719
+NOT_SUPPORTED, GPU_IS_LOST = 3, 15  # of the management library
 EVER = 1 << 30  # as `times`
 
 
@@ -54,6 +56,16 @@ class StandIn:
         self._calls.stand_in_reset()
         self._calls.stand_in_hold(0)
         self.set()
+        self.describe()
+
+    def describe(
+        self, *, ipc: int = 1, integrated: bool = False, parts: bool = False, capability: float = 9.0
+    ) -> None:
+        """What the GPUs are.  ipc: -1 for a driver that is older than this question; parts: all are parts of MIG;
+        capability: of the last one.
+        """
+        told = round(10 * capability)
+        assert self._calls.stand_in_describe(ipc, int(integrated), int(parts), ctypes.c_uint32(told)) == 0
 
     @contextlib.contextmanager
     def holding(self, at_least: int = 0) -> Iterator[None]:
@@ -64,9 +76,12 @@ class StandIn:
         finally:
             self._calls.stand_in_hold(0)
 
-    def fail(self, name: str, code: int, *, after: int = 0, times: int = EVER) -> None:
-        """Have calls of `name` fail in all processes, after so many that succeed.  code 0: no more."""
-        assert self._calls.stand_in_fail(name.encode(), after, times, code) == 0
+    def fail(self, name: str, code: int, *, after: int = 0, times: int = EVER, pid: int = 0) -> None:
+        """Have calls of `name` fail, after so many that succeed.
+
+        code 0: no more; pid: in this process only, negative: in all but that one.
+        """
+        assert self._calls.stand_in_fail(name.encode(), after, times, code, pid) == 0
 
     def counted(self) -> dict[str, int]:
         """What has been done since this was made, by all processes: other tests have the same folder."""

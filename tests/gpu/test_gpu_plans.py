@@ -10,54 +10,13 @@ import sys
 
 import numpy as np
 import pytest
-import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.backend_calls import Caller
-from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS
+from tests.gpu.gpu_models import BATCHED, CONFIG, GPU, IDENTITY, ROWS, STAYS
 from tests.system.array_calls import executions
 from tests.system.helpers import ROOT
-from tests.system.tensorrt_plans import STAND_IN, doubler, environment, parameters, plan, tensor
-
-COPIES = ("host_to_device", "device_to_host", "device_to_device")
-ROWS = np.arange(64, dtype=np.float32).reshape(16, 4)
-BATCHED = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 200000 }"
-
-
-@pytest.fixture
-def write_plan(tmp_path):
-    """write_plan(name, plan, config): a model in the test's repository."""
-    packages = environment(tmp_path / "with_tensorrt", STAND_IN)
-
-    def written(name, content, config=""):
-        folder = tmp_path / "models" / name / "1"
-        folder.mkdir(parents=True)
-        (folder / "model.plan").write_bytes(content)
-        on_gpu = "" if "instance_group" in config else GPU
-        said = f'backend: "tensorrt"\n{on_gpu}\n{config}\n{parameters(EXECUTION_ENV_PATH=str(packages))}'
-        (folder.parent / "config.pbtxt").write_text(said)
-
-    return written
-
-
-@pytest.fixture
-def caller(stand_in, serve, connect, export):
-    """caller(module): a Caller of a server that is started now; `copied()` what was copied since the last look."""
-
-    def start(module=tritonclient.grpc):
-        server = serve("--allow-client-shm=true").ready()
-        found = Caller(connect(server, module), module, export)
-        found.server, found.before = server, stand_in.counted()
-
-        def copied():
-            before, found.before = found.before, stand_in.counted()
-            return [found.before[name] - before[name] for name in COPIES]
-
-        found.copied = copied
-        return found
-
-    return start
+from tests.system.tensorrt_plans import doubler, parameters, plan, tensor
 
 
 def there(asked, name, rows, offset=0, wanted=0):

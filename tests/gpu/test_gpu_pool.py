@@ -20,6 +20,7 @@ from tests.system.helpers import until
 from tests.waiting import until as comes_true
 from tisfast.errors import Internal
 from tisfast.native.cuda import Cuda
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.processes.gpu_pool import GpuPool
 
 PART = 1 << 21
@@ -80,7 +81,7 @@ def lending(stand_in):
             asyncio.set_event_loop(loop)
             cuda = Cuda(str(stand_in.library))
             allocating = Allocating(cuda)
-            pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, 0, idle_seconds=0)
+            pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, 0, CudaSharing(), idle_seconds=0)
             loop.run_until_complete(work(pool, cuda.uuid_of(0), allocating))
             loop.run_until_complete(others_end())
 

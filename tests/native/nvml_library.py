@@ -15,6 +15,9 @@ class Library:
     def nvmlInit_v2(self):
         return self.start
 
+    def nvmlShutdown(self):
+        return 0
+
     def nvmlDeviceGetCount_v2(self, count):
         count._obj.value = 2
         return 0

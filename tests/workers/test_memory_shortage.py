@@ -48,6 +48,8 @@ class Mute(MemoryError):
         (RuntimeError("CUDA error: out of memory"), "GPU memory", 0),
         (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "GPU memory", 0),
         (MemoryError("std::bad_alloc: out_of_memory: CUDA error at: /x"), "GPU memory", 0),
+        (RuntimeError("cuMemAlloc failed: out of memory"), "GPU memory", 0),
+        (RuntimeError("joining the inputs failed: cuMemcpyHtoDAsync_v2: out of memory"), "GPU memory", 0),
         (Mute(), "memory", 0),
     ],
 )  # fmt: skip

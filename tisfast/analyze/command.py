@@ -128,7 +128,11 @@ def _check_gpus(given: Given) -> None:
     if GPU_MEMORY not in wanted:
         return
     nvml = open_nvml()
-    if nvml is not None and nvml.count():
+    count = 0
+    if nvml is not None:
+        count = nvml.count()
+        nvml.close()
+    if count:
         return
     raise BadRequest(
         f"{GPU_MEMORY} is not known on this machine, as NVML tells of no GPU: leave that objective or bound out"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from tisfast.config.backends import PYTHON
 from tisfast.config.instance_groups import PlannedInstance, UsableGpus
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 
 GPU_OF_NONE: Final = DEVICE_MAX + 1
+UUID_PREFIXES: Final = ("GPU-", "MIG-")
+NONE_FROM_HERE: Final = ("", "-1")
+"""What people write in CUDA_VISIBLE_DEVICES where no further GPU is to be seen."""
 
 
 def visible_names(visible: str | None, count: int) -> tuple[str, ...]:
@@ -37,10 +41,38 @@ def visible_names(visible: str | None, count: int) -> tuple[str, ...]:
     named = [part.strip() for part in visible.split(",")]
     shown = []
     for name in named:
-        if not name or name.startswith("-") or (name.isdecimal() and int(name) >= count):
+        known = int(name) < count if name.isdecimal() else name.startswith(UUID_PREFIXES)
+        if not known:
             break  # CUDA, too, stops at the first that is none
         shown.append(name)
     return tuple(shown)
+
+
+def _found(visible: str | None, gpus: Gpus) -> tuple[str, ...]:
+    """The same, of those that NVML knows, with whole UUIDs: CUDA takes as much of one as tells it from others."""
+    count = gpus.count()
+    found: list[str] = []
+    for name in visible_names(visible, count):
+        whole = name if name.isdecimal() else _whole(name, gpus, count)
+        if not whole:
+            break
+        found.append(whole)
+    named = [] if visible is None else [part.strip() for part in visible.split(",")]
+    if len(found) < len(named) and named[len(found)] not in NONE_FROM_HERE:
+        log.warning(
+            "CUDA_VISIBLE_DEVICES=%s: '%s' is no GPU here, so it is not used, nor what follows it, as by CUDA; "
+            "'nvidia-smi -L' lists the names of GPUs and of their parts", visible, named[len(found)],
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _whole(name: str, gpus: Gpus, count: int) -> str:
+    """The UUID that a name in CUDA_VISIBLE_DEVICES stands for; "" when it is none, or may be several."""
+    if gpus.facts(name) is not None:
+        return name
+    uuids = (gpus.uuid(str(number)) for number in range(count))
+    like = [whole for whole in (f"GPU-{UUID(bytes=each)}" for each in uuids if each) if whole.startswith(name)]
+    return like[0] if len(like) == 1 else ""
 
 
 class Placement:
@@ -161,9 +193,8 @@ def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Pla
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
         return Placement(())
-    count = fallback if gpus is None else gpus.count()
     return Placement(
-        visible_names(settings.cuda_visible, count),
+        visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus),
         gpus,
         capability_min=settings.capability_min,
         limits=dict(settings.gpu_limits),

@@ -35,6 +35,7 @@ from tisfast.models.sequence_message import sequence_part
 from tisfast.models.served_model import ServedModel
 from tisfast.models.warm_up import WarmUp
 from tisfast.native.cuda import Cuda
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.memory import Arena, now_ns
 from tisfast.native.row_arena import RowArena
 from tisfast.processes import machine
@@ -84,7 +85,7 @@ class SharedResources:
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
     none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.  cuda: the driver, made
-    when it is first called.
+    when it is first called.  sharing: what is known of CUDA IPC here.
     """
 
     cache: LocalStore | RemoteStore | None = None
@@ -92,6 +93,7 @@ class SharedResources:
     placement: Placement = field(default_factory=lambda: Placement(()))
     copies: DaemonExecutor | None = None
     cuda: Callable[[], Cuda] = Cuda
+    sharing: CudaSharing = field(default_factory=CudaSharing)
 
 
 NOTHING_SHARED = SharedResources()

@@ -216,7 +216,8 @@ class Supervisor:
     def _gpu_pool(self) -> GpuPool | None:
         if self._workers.cpu_only:
             return None
-        return GpuPool(self._loop, self._commons.cuda, dict(self._workers.cuda_pools), limits.CUDA_POOL_BYTES)
+        pools = dict(self._workers.cuda_pools)
+        return GpuPool(self._loop, self._commons.cuda, pools, limits.CUDA_POOL_BYTES, self._commons.sharing)
 
     def find(self) -> list[str]:
         """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""

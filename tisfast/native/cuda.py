@@ -29,6 +29,14 @@ class CudaMissing(Exception):
     """This machine, or this server, has no GPU to offer; the text says why."""
 
 
+class Unopened(BadRequest):
+    """The driver refuses a handle; `reason` is its call and text."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"failed to register shared memory region: invalid args ({reason})")
+        self.reason = reason
+
+
 class DeviceMemory(Protocol):
     """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
 
@@ -52,7 +60,7 @@ class Devices(Protocol):
     """Whatever can open handles."""
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
-        """handle: HANDLE_BYTES long.  Raises BadRequest when it cannot be opened there."""
+        """handle: HANDLE_BYTES long.  Raises BadRequest, Unopened where the driver refuses it."""
 
 
 class _Handle(ctypes.Structure):
@@ -255,12 +263,13 @@ class Cuda:
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
+        if device >= self._count:
+            many = f"device_id is {device}, there are {self._count} GPUs"
+            raise BadRequest(f"failed to register shared memory region: invalid args ({many})")
         try:
-            if device >= self._count:
-                raise _Failed(f"device_id is {device}, there are {self._count} GPUs")
             return _Opened(self._device(device), handle)
         except _Failed as error:
-            raise BadRequest(f"failed to register shared memory region: invalid args ({error})") from error
+            raise Unopened(str(error)) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""

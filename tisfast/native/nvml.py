@@ -90,6 +90,10 @@ class Nvml:
     def __init__(self, library: Any) -> None:
         self._library = library
 
+    def close(self) -> None:
+        """Let go of the library: it answers nothing from now on."""
+        self._library.nvmlShutdown()
+
     def count(self) -> int:
         """See Gpus."""
         count = ctypes.c_uint()

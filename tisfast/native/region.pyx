@@ -16,6 +16,7 @@ import os
 
 from tisfast import tuning
 from tisfast.errors import BadRequest, Internal, NotFound
+from tisfast.limits import DEVICE_MAX
 
 cdef extern from "tf_shm.h":
     int64_t tf_shm_size(int fd) noexcept
@@ -31,6 +32,7 @@ cdef extern from "<sys/mman.h>":
     int munmap(void *at, size_t n) noexcept
 
 cdef uint64_t PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+cdef int GPU_OF_NONE = DEVICE_MAX + 1  # no instance is on it
 cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
@@ -187,6 +189,21 @@ cdef class DeviceFile(MemoryFile):
     cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
         self.memory.to_host(offset, <size_t>to, nbytes)
         return 0
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether it is memory of this process, which others have open."""
+        return hasattr(self.memory, "holders")
+
+    def stay_away(self) -> None:
+        """No worker is to be told of it any more: who needs it gets copies."""
+        self.device = GPU_OF_NONE
+
+    def copy_to(self, uint64_t offset, Block block, uint64_t nbytes) -> None:
+        """Copy bytes of it to the start of a block.  In any thread.  Raises TisError."""
+        if not self.holds(offset, nbytes) or nbytes > block.nbytes:
+            raise Internal(f"{nbytes} bytes at {offset} lie outside of {self.nbytes} bytes of GPU memory, or of the block")
+        self.copy_out(offset, block.data, nbytes)
 
 
 cdef class DeviceRegion(Region):

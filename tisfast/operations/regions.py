@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
-from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, Devices
+from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, Devices, Unopened
+from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
@@ -24,17 +25,23 @@ class ClientRegions:
 
     allowed: --allow-client-shm; devices: called when the first CUDA region is to be registered, may raise CudaMissing;
     gpu_of: the number by which instances know the GPU of a UUID that the driver counts otherwise; None: the driver's.
-    `table` is what codecs look regions up in.
+    sharing: what is known of CUDA IPC here.  `table` is what codecs look regions up in.
     """
 
     def __init__(
-        self, devices: Callable[[], Devices], *, allowed: bool, gpu_of: Callable[[bytes, int], int] | None = None
+        self,
+        devices: Callable[[], Devices],
+        *,
+        allowed: bool,
+        gpu_of: Callable[[bytes, int], int] | None = None,
+        sharing: CudaSharing | None = None,
     ) -> None:
         self.table = Regions()
         self._load_devices = devices
         self._devices: Devices | None = None
         self._allowed = allowed
         self._gpu_of = gpu_of
+        self._sharing = CudaSharing() if sharing is None else sharing
 
     # ---- system
 
@@ -79,7 +86,13 @@ class ClientRegions:
                 f"failed to register shared memory region: invalid args (device_id {device_id} is not in 0 to "
                 f"{limits.DEVICE_MAX})"
             )
-        memory = self._cuda(name).open(raw_handle, device_id)
+        if reason := self._sharing.refusal(device_id):
+            raise _unsupported(name, reason)
+        try:
+            memory = self._cuda(name).open(raw_handle, device_id)
+        except Unopened as error:
+            self._sharing.failed("a CUDA region of a client was refused", error.reason, "clients are told so")
+            raise
         gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
         self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
 
@@ -94,9 +107,7 @@ class ClientRegions:
             try:
                 self._devices = self._load_devices()
             except CudaMissing as error:
-                raise BadRequest(
-                    f"failed to register CUDA shared memory region: '{name}', GPUs not supported ({error})"
-                ) from error
+                raise _unsupported(name, error) from error
         return self._devices
 
     def check_allowed(self) -> None:
@@ -136,6 +147,10 @@ class ClientRegions:
         for each in self.table.all() if not name else [self.table.get(name)]:
             if each is not None and _is_cuda(each) == cuda:
                 self.table.remove(each.name)
+
+
+def _unsupported(name: str, why: object) -> BadRequest:
+    return BadRequest(f"failed to register CUDA shared memory region: '{name}', GPUs not supported ({why})")
 
 
 def _is_cuda(region: Region) -> bool:

@@ -21,7 +21,8 @@ from tisfast import tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing
-from tisfast.native.memory import MemoryFile
+from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
+from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
 
 log = logging.getLogger("tisfast.processes")
@@ -41,12 +42,34 @@ class BorrowerFace(Protocol):
     def closed_there(self, share: int) -> None:
         """The worker has closed GPU memory that it knew by this id, and was told that it knows no more."""
 
+    def unopened(self, share: int) -> None:
+        """The worker cannot open GPU memory that it knows by this id: it is to get copies in host memory."""
+
+    def copying(self, number: int, share: int, nbytes: int) -> tuple[DeviceFile, Block]:
+        """The memory known by this id, and where so many bytes of it may be copied to, until `copied`."""
+
+    def copied(self, number: int) -> None:
+        """The worker has taken its copy, or it could not be made."""
+
+
+class _Told(Unavailable):
+    """The log has the reason."""
+
+
+def _natural(message: Message, key: str) -> int:
+    """Raises Unavailable."""
+    value = message.get(key)
+    if not isinstance(value, int) or not 0 <= value < 1 << 48:
+        raise Unavailable(f"a message about GPU memory has {value!r:.40} as {key!r}")
+    return value
+
 
 class GpuPool:
     """The pools of all GPUs.
 
     load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it; otherwise:
-    of GPUs that are not in it; idle_seconds: how long a part is free before it goes back to the GPU.
+    of GPUs that are not in it; sharing: what is known of CUDA IPC here; idle_seconds: how long a part is free before it
+    goes back to the GPU.
     """
 
     def __init__(
@@ -55,10 +78,11 @@ class GpuPool:
         load: Callable[[], Cuda],
         pools: Mapping[int, int],
         otherwise: int,
+        sharing: CudaSharing,
         idle_seconds: float = tuning.ARENA_TRIM_SECONDS,
     ) -> None:
         self._loop, self._load, self._pools, self._otherwise = loop, load, pools, otherwise
-        self._idle_seconds = idle_seconds
+        self._sharing, self._idle_seconds = sharing, idle_seconds
         self._cuda: Cuda | None = None
         self._turn = asyncio.Lock()
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
@@ -69,6 +93,30 @@ class GpuPool:
     def answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
         """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later."""
         self._start(self._answer(message, borrower, reply))
+
+    def unopened(self, message: Message, borrower: BorrowerFace) -> None:
+        """A worker says that it cannot open GPU memory."""
+        reason = str(message.get("error", ""))
+        borrower.unopened(_natural(message, "unopened"))
+        what = "a model's process cannot use GPU memory of another process"
+        self._sharing.failed(what, reason, "such tensors go by way of host memory")
+
+    def copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
+        """Copy some for the worker to host memory, and answer, later."""
+        self._start(self._copy(message, borrower, reply))
+
+    async def _copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
+        number = _natural(message, "n")
+        answer: Message = {"t": "answer", "n": number}
+        try:
+            share, offset, nbytes = (_natural(message, key) for key in ("copy", "offset", "bytes"))
+            file, block = borrower.copying(number, share, nbytes)
+            await asyncio.to_thread(file.copy_to, offset, block, nbytes)
+            answer["at"] = block.offset
+        except TisError as error:
+            borrower.copied(number)
+            answer["error"] = str(error)
+        reply(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -85,7 +133,9 @@ class GpuPool:
                 lent = await asyncio.to_thread(self._part, borrower.gpu, uuid)
             borrower.lend(lent)
             answer.update(handle=lent.handle, bytes=lent.nbytes)
-        except (TisError, CudaMissing) as error:
+        except _Told as error:
+            answer.update(error=str(error), told=True)
+        except TisError as error:
             answer["error"] = str(error)
         reply(answer)
 
@@ -104,9 +154,7 @@ class GpuPool:
         if free:
             part = free.pop()[1]
         elif self._made.get(gpu, 0) < LENT_PARTS:
-            if self._cuda is None:
-                self._cuda = self._load()
-            part = self._cuda.allocate(uuid, nbytes)
+            part = self._allocated(uuid, nbytes)
             self._made[gpu] = self._made.get(gpu, 0) + 1
         else:
             raise Unavailable(
@@ -116,6 +164,17 @@ class GpuPool:
         file = DeviceFile(part, gpu, part.handle)
         weakref.finalize(file, self._given_back, gpu, part)
         return file
+
+    def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
+        if reason := self._sharing.refusal_of(uuid):
+            raise _Told(reason)
+        try:
+            if self._cuda is None:
+                self._cuda = self._load()
+            return self._cuda.allocate(uuid, nbytes)
+        except (Unavailable, CudaMissing) as error:
+            self._sharing.failed("there is no GPU memory for tensors between models", str(error), HOST_INSTEAD)
+            raise _Told(str(error)) from error
 
     def _given_back(self, gpu: int, part: Allocated) -> None:
         """From any thread."""

@@ -23,7 +23,8 @@ from tisfast.types import Status
 
 if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
-    from tisfast.native.memory import MemoryFile
+    from tisfast.native.memory import Block, MemoryFile
+    from tisfast.native.region import DeviceFile
 
 log = logging.getLogger("tisfast.processes")
 
@@ -82,6 +83,15 @@ class LinkFace(Protocol):
         """See gpu_pool.BorrowerFace."""
 
     def closed_there(self, share: int) -> None:
+        """See gpu_pool.BorrowerFace."""
+
+    def unopened(self, share: int) -> None:
+        """See gpu_pool.BorrowerFace."""
+
+    def copying(self, number: int, share: int, nbytes: int) -> tuple[DeviceFile, Block]:
+        """See gpu_pool.BorrowerFace."""
+
+    def copied(self, number: int) -> None:
         """See gpu_pool.BorrowerFace."""
 
 

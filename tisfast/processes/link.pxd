@@ -39,6 +39,7 @@ cdef class RingLink(Link):
     cdef Channel channel
     cdef ShareTable shares       # what the worker was told of memory that is not its arenas
     cdef MemoryFile lent         # GPU memory that the worker has for outputs, or None
+    cdef dict copies             # number of a worker's message: Block with a copy of GPU memory that it cannot open
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     # deque: (batch_end, inferences) of each batch of a decoupled model that `execute` is not done with

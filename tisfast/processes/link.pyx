@@ -15,13 +15,15 @@ from tisfast.native.channel cimport (
     TF_RESCHEDULE, TF_RETAINED, TF_SUBMIT_SLOTS, TF_VAIN_SPINS_MAX, tf_reply_slot)
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.record cimport Answer, InferInput, copy_inputs, read_answer
-from tisfast.wire.tensors cimport ForeignInput
+from tisfast.wire.tensors cimport LENT, ForeignInput
 
 from collections import deque
 from contextlib import suppress
+from functools import partial
 
-from tisfast.errors import Internal, TisError
-from tisfast.types import Status
+from tisfast import limits
+from tisfast.errors import Internal, TisError, Unavailable
+from tisfast.types import NO_DEVICE, Status
 
 cdef extern from "<sched.h>":
     int sched_yield() nogil
@@ -151,6 +153,11 @@ cdef inline Times times_of(tf_complete_slot *slot, int64_t since_ns, int64_t now
     return times
 
 
+def _take_again(signature, device):
+    """A model's inputs may lie on its GPU again."""
+    signature.device_inputs = device
+
+
 cdef class OutputArena(Arena):
     """A worker's output arena: blocks go back to the worker through its channel, until the channel is closed."""
 
@@ -178,6 +185,7 @@ cdef class RingLink(Link):
         self.output = output
         self.running = {}
         self.retained = {}
+        self.copies = {}
         self.decoupled = runtime.signature.decoupled
         self.padded = runtime.scheduler.padded
         self.executing = deque()
@@ -232,6 +240,38 @@ cdef class RingLink(Link):
         """See ShareTable.closed_there."""
         self.shares.closed_there(share)
 
+    def unopened(self, share) -> None:
+        """Its worker cannot open GPU memory that it was told of, or lent (LENT): it is to get copies of that.
+
+        Of memory that the server lends: of all, for some time, as it is the same for whatever is lent there.
+        """
+        if share == LENT:
+            self.lent = None
+            return
+        file = self.shares.file_of(share)
+        if file is None:
+            return  # it has gone meanwhile
+        if not file.is_lent:
+            file.stay_away()
+        elif self.runtime.signature.device_inputs >= 0:
+            give_back = partial(_take_again, self.runtime.signature, self.runtime.signature.device_inputs)
+            self.runtime.signature.device_inputs = NO_DEVICE
+            self.poller.loop.call_later(limits.LENT_REFUSED_SECONDS, give_back)
+
+    def copying(self, number, share, nbytes) -> tuple:
+        """(DeviceFile, Block) for a copy of so many bytes for the worker, which is kept until `copied`.  Raises TisError."""
+        file = self.shares.file_of(share)
+        if self.closed or file is None:
+            raise Internal("it has gone")
+        if len(self.copies) >= limits.GPU_COPIES_MAX:
+            raise Unavailable(f"{limits.GPU_COPIES_MAX} copies of GPU memory wait for this instance, which is the limit")
+        self.copies[number] = self.runtime.arena.take(nbytes)
+        return file, self.copies[number]
+
+    def copied(self, number) -> None:
+        """The worker has taken its copy, or it could not be made."""
+        self.copies.pop(number, None)
+
     @property
     def kept_blocks(self) -> int:
         """Blocks of the input arena that only user code still refers to: inputs of answered requests, answers to calls."""
@@ -268,6 +308,7 @@ cdef class RingLink(Link):
         self.poller.callers.discard(self)
         self.shares.close()
         self.lent = None
+        self.copies.clear()
         if self.calls is not None:
             (<Calls>self.calls).close()
             self.calls = None

@@ -69,6 +69,14 @@ cdef class ShareTable:
         if holders is not None:
             holders.discard((id(self), share))
 
+    def file_of(self, share):
+        """The DeviceFile that the worker knows by this id; None when that stands for none now."""
+        for known, reference in self.shares.values():
+            if known == share:
+                file = reference()
+                return file if isinstance(file, DeviceFile) else None
+        return None
+
     cdef uint16_t id_of(self, MemoryFile file) except 0:
         cdef uint16_t share
         key = id(file)

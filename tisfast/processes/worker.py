@@ -314,11 +314,18 @@ class Worker:
         elif "closed" in message:
             if self.borrower is not None and isinstance(message["closed"], int):
                 self.borrower.closed_there(message["closed"])
+        elif "copied" in message:
+            if self.borrower is not None and isinstance(message["copied"], int):
+                self.borrower.copied(message["copied"])
         elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
         elif message.get("back"):
             self.borrower.lend(None)
             self._body.tell({"t": "answer", "n": message.get("n")})
+        elif "unopened" in message:
+            self.place.gpu_pool.unopened(message, self.borrower)
+        elif "copy" in message:
+            self.place.gpu_pool.copy(message, self.borrower, self._tell)
         else:
             self.place.gpu_pool.answer(message, self.borrower, self._tell)
 

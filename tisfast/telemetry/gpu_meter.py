@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tisfast.native.nvml import GpuReading
+
+CLOSE_SECONDS_MAX: Final = 1
+"""For a reading that is under way: some ms for each GPU, unless the driver hangs."""
 
 
 class GpuSource(Protocol):
@@ -33,8 +36,10 @@ class GpuMeter:
         self._thread.start()
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more.  What is being read is waited for, as the source may go then."""
         self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS_MAX)
 
     @property
     def readings(self) -> Sequence[GpuReading]:

@@ -295,8 +295,10 @@ def _pending(runtimes: list[Runtime]) -> FamilyText:
 
 def _gpus(readings: Iterable[GpuReading]) -> Iterator[FamilyText]:
     for name, text, kind, field in _GPU:
-        values = ((reading.uuid, getattr(reading, field)) for reading in readings)
-        yield family(name, text, kind, (({"gpu_uuid": uuid}, value) for uuid, value in values if value is not None))
+        values = [(reading.uuid, getattr(reading, field)) for reading in readings]
+        samples = [({"gpu_uuid": uuid}, value) for uuid, value in values if value is not None]
+        if samples:  # else no GPU tells it
+            yield family(name, text, kind, samples)
 
 
 def _gauge(name: str, text: str, value: float) -> FamilyText:

@@ -25,6 +25,7 @@ class DataPlane:
         self.outputs = OutputArena(library, outputs, self.channel, output_bytes_max)
         self.completions = Completions(library, self.channel, bell, self._eventfd)
         self.foreign = ForeignMemory(library, shares)
+        self.foreign.inputs = self.inputs.memory
         self.device_arena = None  # the DeviceArena of an instance on a GPU
         self._bell = bell
         for fd in (channel, page, cells, inputs, outputs):

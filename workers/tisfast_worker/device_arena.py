@@ -12,11 +12,9 @@ from tisfast_worker.native import block_offset
 from tisfast_worker.serving_context import current
 
 FLAG_STAYS = 128  # of a request record: outputs may stay on the GPU
-_LENT = 0xFFFF << SHARE_SHIFT  # the share id that stands for this memory in answers
-_NONE = (
-    "tensors of this instance go to other models by way of host memory: the server has no GPU memory to lend it, or it "
-    "cannot be opened here ({})"
-)
+_LENT_SHARE = 0xFFFF  # the share id that stands for this memory
+_LENT = _LENT_SHARE << SHARE_SHIFT
+_NONE = "tensors of this instance go to other models by way of host memory: the server has none on the GPU to lend ({})"
 _LARGE = (
     "a tensor of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
     "that this instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
@@ -40,7 +38,8 @@ class DeviceArena:
         self._library, self._collect, self._writer = library, collect, writer
         self._collect_held = collect_held or collect
         self._arena, self._memory, self._nbytes = 0, None, 0
-        self._ask_at = 0  # refused: not before then
+        self._ask_at = self._unopened_until = 0.0  # refused, or what was lent could not be opened: not before then
+        self._uuid = None
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
@@ -118,7 +117,7 @@ class DeviceArena:
     def rest(self):
         """The instance is idle, and blocks were collected: others may have what it does not use."""
         with self._lock:
-            self._ask_at = 0
+            self._ask_at = self._unopened_until
             ask = current().ask
             if self._memory is None or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
@@ -138,15 +137,20 @@ class DeviceArena:
         # Also when this raises: requests do not wait for the server one after the other.
         self._ask_at = time.monotonic() + limits.LENDING_SECONDS
         try:
-            self._open()
-            self._ask_at = 0
-        except (CudaError, ControlClosed) as error:
+            self._uuid = self._uuid or uuid()
+            answer = current().ask({"t": "gpu_memory", "uuid": self._uuid})
+            if "error" not in answer:
+                self._open(answer)
+                self._ask_at = 0.0
+            elif not answer.get("told"):
+                current().log("WARN", _NONE.format(answer["error"]), "device_arena.py", 0, "unlent")
+        except ControlClosed as error:
             current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
+        except CudaError as error:
+            self._ask_at = self._unopened_until = time.monotonic() + limits.LENT_REFUSED_SECONDS
+            current().tell({"t": "gpu_memory", "unopened": _LENT_SHARE, "error": str(error)})
 
-    def _open(self):
-        answer = current().ask({"t": "gpu_memory", "uuid": uuid()})
-        if "error" in answer:
-            raise CudaError(answer["error"])
+    def _open(self, answer):
         cuda.stream(0)
         self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)

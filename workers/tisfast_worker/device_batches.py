@@ -160,10 +160,11 @@ class DeviceSpace(OutputSpace):
     def stays(self, name):
         """Whether a client of this batch wants this output in its GPU memory, or another model takes it there.
 
-        It is a DeviceArray then; requests that want it otherwise get copies of their parts.
+        It is a DeviceArray then; requests that want it otherwise get copies of their parts.  Not where halves of a
+        batch are executed: a framework may use the memory of the first half's outputs for the second's.
         """
         spec = self._writer.spec_of(name)
-        if spec is None or name in self._states:
+        if spec is None or name in self._states or not self._places:
             return False
         return any(_stays(request, spec.index) for request in self._requests if not request.null)
 

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 
 from tisfast_worker import limits
+from tisfast_worker.control_messages import ControlClosed
 from tisfast_worker.cuda import CudaError, OpenedMemory
 from tisfast_worker.device_tensor import ClientMemory, KnownMemory
 from tisfast_worker.failure import WireError
@@ -33,32 +34,47 @@ _GONE = (
     "was truncated, or its file system is full"
 )
 _UNOPENED = (
-    "input '{}' lies in GPU memory of another process, which this model's process cannot open: {}. If client and "
-    "server are in different containers, they need one IPC namespace; with the parameter "
-    "FORCE_CPU_ONLY_INPUT_TENSORS \"yes\" the server copies such inputs"
-)
-_UNOPENED_ANSWER = (
-    "output '{}' lies in GPU memory of another process, which this model's process cannot open: {}. With "
-    "preferred_memory=PreferredMemory(TRITONSERVER_MEMORY_CPU) it comes in host memory"
+    "tensor '{}' lies in GPU memory of another process, which this model's process cannot open ({}), and the server "
+    "cannot copy it: {}"
 )
 
 
 class Share:
     """One file that this worker was told of.  Owner of the descriptor."""
 
-    def __init__(self, serial, fd, guarded, begin, nbytes):
+    def __init__(self, number, serial, fd, guarded, begin, nbytes):  # noqa: PLR0913, PLR0917 - what a message says
         """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.
 
-        `serial`: ids are given again, these numbers are not.
+        `number`: its id; `serial`: ids are given again, these numbers are not.
         """
-        self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
+        self.number, self.serial, self.fd, self.guarded = number, serial, fd, guarded
+        self.begin, self.end = begin, begin + nbytes
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
+        self.failed = None  # the CudaError, when it could not be opened: it is not tried again
 
     def memory(self):
-        """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError."""
+        """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError.
+
+        The server is told of what cannot be opened, and refers to it no more.
+        """
+        if self.failed is not None:
+            raise self.failed
         if self.opened is None:
-            self.opened = OpenedMemory(self.handle)
+            try:
+                self.opened = OpenedMemory(self.handle)
+            except CudaError as error:
+                self.refuse(error)
+                raise
         return self.opened
+
+    def refuse(self, error):
+        """GPU memory that this process cannot use, because of this CudaError."""
+        if error.is_fatal or self.failed is not None:
+            return  # the process ends, or has said so
+        self.failed = error.with_traceback(None)  # whose frames would keep the request
+        tell = current().tell
+        if tell is not None:
+            tell({"t": "gpu_memory", "unopened": self.number, "error": str(error)})
 
     def __del__(self):
         """The windows on it live on."""
@@ -106,6 +122,7 @@ class ForeignMemory:
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
         self.devices = KnownMemory()  # of inputs, and of answers to calls, that lie on the GPU
+        self.inputs = None  # the input arena's memory, where the server leaves copies
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -156,7 +173,8 @@ class ForeignMemory:
         self._seen = (self._seen + 1) & 0xFFFFFFFF
         if kind in (_SHOW, _SHOW_DEVICE):
             self._serials += 1
-            shown = self._ahead[share] = Share(self._serials, fds[0] if fds else -1, guarded, begin, nbytes)
+            fd = fds[0] if fds else -1
+            shown = self._ahead[share] = Share(share, self._serials, fd, guarded, begin, nbytes)
             shown.handle = handle or None
         elif kind == _FORGET:
             shown = None
@@ -195,11 +213,13 @@ class ForeignMemory:
         return share is not None and share.handle is not None
 
     def on_device(self, place, nbytes, lease, layout):
-        """The ClientMemory at a place for which `is_on_device`; `layout`: of the input.  Raises WireError."""
-        return self._on_device(self._shares[place >> SHARE_SHIFT], place, nbytes, lease, layout, _UNOPENED)
+        """The ClientMemory at a place for which `is_on_device`; where this process cannot open it, a bytearray with a
+        copy; `layout`: of the input.  Raises WireError.
+        """
+        return self._on_device(self._shares[place >> SHARE_SHIFT], place, nbytes, lease, layout)
 
     def on_device_ahead(self, place, nbytes, lease, layout, told):
-        """The ClientMemory of an answer to a call, where that lies on the GPU, else None.  See window_ahead.
+        """The same of an answer to a call, where that lies on the GPU, else None.  See window_ahead.
 
         Raises WireError.
         """
@@ -208,16 +228,31 @@ class ForeignMemory:
             share = self._ahead.get(place >> SHARE_SHIFT)
         if share is None or share.handle is None:
             return None
-        return self._on_device(share, place, nbytes, lease, layout, _UNOPENED_ANSWER)
+        return self._on_device(share, place, nbytes, lease, layout)
 
-    def _on_device(self, share, place, nbytes, lease, layout, unopened):  # noqa: PLR0913, PLR0917 - as `on_device`
+    def _on_device(self, share, place, nbytes, lease, layout):
         offset = place & OFFSET
         if offset + nbytes > share.end:
             raise WireError(f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: outside of it")
         try:
             return self.devices.add(ClientMemory(share.memory(), place, offset, nbytes, layout.shape, lease))
         except CudaError as error:
-            raise WireError(unopened.format(layout.name, error)) from None
+            if not error.is_fatal:
+                return self._copied(share, offset, nbytes, layout, error)
+            raise WireError(_UNOPENED.format(layout.name, error, "the GPU is lost to this process")) from None
+
+    def _copied(self, share, offset, nbytes, layout, error):
+        """A copy that the server leaves in the input arena: the answer waits until it is taken from there."""
+        try:
+            asked = {"t": "gpu_memory", "copy": share.number, "offset": offset, "bytes": nbytes}
+            answer = current().ask(asked)
+        except ControlClosed as closed:
+            answer = {"error": str(closed)}
+        if "error" in answer:
+            raise WireError(_UNOPENED.format(layout.name, error, answer["error"]))
+        copy = bytearray(self.inputs[answer["at"] : answer["at"] + nbytes])
+        current().tell({"t": "gpu_memory", "copied": answer["n"]})
+        return copy
 
     def share_at(self, place):
         """The Share of a place of the batch at hand; None when this worker was told of none."""

@@ -13,7 +13,7 @@ cdef class ForeignTensor(ArenaTensor):
 
 cdef class ForeignRequest(ArenaRequest):
     cdef public ForeignMemory _memory
-    cdef public dict devices, windows
+    cdef public dict copies, devices, windows
     cdef public object output_places
 
     @cython.locals(tensors=list)

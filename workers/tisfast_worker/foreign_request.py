@@ -37,35 +37,40 @@ class ForeignTensor(ArenaTensor):
 class ForeignRequest(ArenaRequest):
     """An ArenaRequest with at least one input that lies elsewhere.
 
-    By the input's position: `windows`, of those in host memory, and `devices`, of those in GPU memory.  By the output's
-    index: `output_places`, of those that the client wants in GPU memory, or None.
+    By the input's position: `windows`, of those in host memory, `devices`, of those in GPU memory, and `copies`, of
+    those there that this process cannot open.  By the output's index: `output_places`, of those that the client wants
+    in GPU memory, or None.
     """
 
-    __slots__ = ("_memory", "devices", "output_places", "windows")
+    __slots__ = ("_memory", "copies", "devices", "output_places", "windows")
 
     def __init__(self, plan, execution, lease, head, refs, strings_at, memory):  # noqa: PLR0913, PLR0917 - ArenaRequest's
         """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
         ArenaRequest.__init__(self, plan, execution, lease, head, refs, strings_at)
         self._memory = memory
-        self.devices, self.windows, self.output_places = {}, {}, None
+        self.devices, self.windows, self.copies, self.output_places = {}, {}, {}, None
         for at, layout in enumerate(plan.layouts):
             if refs[2 * at] >> SHARE_SHIFT == 0:
                 continue
             if memory.is_on_device(refs[2 * at]):
-                self.devices[at] = memory.on_device(refs[2 * at], refs[2 * at + 1], lease, layout)
+                found = memory.on_device(refs[2 * at], refs[2 * at + 1], lease, layout)
+                (self.copies if found.__class__ is bytearray else self.devices)[at] = found
             else:
                 self.windows[at] = memory.window(refs[2 * at], refs[2 * at + 1], lease, layout.name)
 
     def find(self, name):
         """The input called `name`, or None."""
         at = self._plan.position.get(name)
-        if at not in self.windows and at not in self.devices:
+        if at not in self.windows and at not in self.devices and at not in self.copies:
             return ArenaRequest.find(self, name)
         tensors = self._tensors
         if tensors is None:
             tensors = self._tensors = list(self._plan.none)
         if tensors[at] is None and at in self.devices:
             tensors[at] = DeviceInput(name, self._plan.layouts[at].code, self.devices[at])
+        elif tensors[at] is None and at in self.copies:
+            copy = self.copies[at]
+            tensors[at] = ArenaTensor(self._plan.layouts[at], copy, 0, len(copy))
         elif tensors[at] is None:
             window = self.windows[at]
             copied = name in self._memory.written

@@ -96,6 +96,8 @@ ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
 LENDING_SECONDS = 10
 """How long an instance that was lent no GPU memory goes without, before it asks again."""
+LENT_REFUSED_SECONDS = 600
+"""How long an instance that could not open what it was lent asks for none; the server's bound of the same name."""
 TAKES_GPU_SECONDS = 10
 """How long it is believed that a called model takes its inputs on the GPU, or does not; then the server is asked."""
 LOAD_ANSWER_SECONDS_MAX = 3600

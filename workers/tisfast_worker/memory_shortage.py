@@ -14,7 +14,7 @@ _GPU_TYPES = frozenset({"OutOfMemoryError", "CUDAOutOfMemoryError"})  # torch, c
 _GPU_TEXT = re.compile(
     r"CUDA (error: )?out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
     r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|out_of_memory: (CUDA|RMM)"
-    r"|OOM when allocating tensor.*device:GPU",
+    r"|OOM when allocating tensor.*device:GPU|\bcu[A-Z]\w*( failed)?: out of memory",
     re.IGNORECASE | re.DOTALL,
 )
 _HOST_TEXT = re.compile(

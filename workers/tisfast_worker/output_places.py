@@ -6,12 +6,6 @@ from tisfast_worker import cuda, limits
 from tisfast_worker.cuda import CudaError
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import OFFSET
-from tisfast_worker.serving_context import current
-
-_UNWRITTEN = (
-    "outputs that a client wants in its GPU memory go by way of host memory: this model's process cannot open that "
-    "memory ({}). If client and server are in different containers, they need one IPC namespace"
-)
 
 
 def output_places(raw, foreign):
@@ -53,7 +47,7 @@ class OutputPlace:
             memory = self._share.memory()
             cuda.stream(0)  # what cannot copy there is as one that cannot open it
         except CudaError as error:
-            current().log("WARN", _UNWRITTEN.format(error), "output_places.py", 0, "unwritten")
+            self._share.refuse(error)
             return None
         to, source = memory.address + self._offset, tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives

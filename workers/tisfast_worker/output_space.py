@@ -11,7 +11,7 @@ class OutputSpace:
     def __init__(self, writer):
         """`writer`: the AnswerWriter."""
         self._writer = writer
-        self._request, self._requests = None, ()
+        self._request, self._requests, self._places = None, (), True
 
     def wants(self, name):
         """Whether any client of this batch asks for this output.  What nobody asks for need not be computed."""
@@ -35,7 +35,8 @@ class OutputSpace:
         return self._writer.reserve(request, wanted)
 
     def open(self, requests, places=True):
-        """These are executed next; `take` gives something only where there may be places."""
+        """These are executed next; outputs lie where they are to go, or stay on the GPU, only if there are `places`."""
+        self._places = places
         alone = places and len(requests) == 1 and not requests[0].null
         self._request, self._requests = requests[0] if alone else None, requests
 

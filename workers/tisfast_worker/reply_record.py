@@ -103,6 +103,8 @@ class ReplyReader:
     def _held(self, layout, place, nbytes, answer, told):
         if self._may_be_on_gpu:
             memory = self._foreign.on_device_ahead(place, nbytes, answer, layout, told)
+            if memory.__class__ is bytearray:
+                return ArenaTensor(layout, memory, 0, nbytes)
             if memory is not None:
                 answer.on_gpu = True
                 return DeviceInput(layout.name, layout.code, memory)

@@ -1,6 +1,7 @@
 /* Devices, contexts and the names of errors.  See state.h. */
 #include "state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +9,45 @@ struct context { int device; _Atomic int retained; };
 
 static struct context contexts[DEVICES_MAX];
 enum { STACK_MAX = 16 };
+enum { IS_INTEGRATED = 18, SUPPORTS_IPC = 125 }; /* of CUdevice_attribute */
 static _Thread_local struct context *stack[STACK_MAX];
 static _Thread_local int depth;
 
 int context_device(void) { return depth && stack[depth - 1] ? stack[depth - 1]->device : -1; }
+
+void device_uuid(int device, int part, unsigned char uuid[16])
+{
+    static const unsigned char all[14] = {0x57, 0xa4, 0xd1, 0x40};
+    memcpy(uuid, all, sizeof all);
+    uuid[14] = part != 0;
+    uuid[15] = (unsigned char)device;
+}
+
+void device_uuid_text(int device, int part, char text[37])
+{
+    unsigned char uuid[16];
+    device_uuid(device, part, uuid);
+    for (int i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}
+
+/* The device that a part of CUDA_VISIBLE_DEVICES names, up to a comma; -1: none.  A GPU's UUID may be cut short. */
+static int named(const char *name, size_t length)
+{
+    int all = (int)state_get()->devices, is_part = !strncmp(name, "MIG-", 4);
+    char text[37], *end;
+    long number = strtol(name, &end, 10);
+    if (end == name + length && length)
+        return number >= 0 && number < all ? (int)number : -1;
+    if (length < 5 || (!is_part && strncmp(name, "GPU-", 4)) || (is_part && !atomic_load(&state_get()->parts)))
+        return -1;
+    for (int device = 0; device < all; device++) {
+        device_uuid_text(device, is_part, text);
+        if (length - 4 <= 36 && !strncmp(text, name + 4, length - 4) && (!is_part || length == 40))
+            return device;
+    }
+    return -1;
+}
 
 /* The devices that this process sees, in its order (CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES): how many. */
 static int visible(int *devices)
@@ -19,12 +55,13 @@ static int visible(int *devices)
     const char *order = getenv("CUDA_DEVICE_ORDER"), *names = getenv("CUDA_VISIBLE_DEVICES");
     int all = (int)state_get()->devices, count = 0;
     int turned = atomic_load(&state_get()->unlike) && !(order && !strcmp(order, "PCI_BUS_ID"));
-    while (count < all && (!names || (*names >= '0' && *names <= '9'))) {
-        long number = names ? strtol(names, (char **)(uintptr_t)&names, 10) : count;
-        if (number >= all)
+    while (count < all && (!names || *names)) {
+        size_t length = names ? strcspn(names, ",") : 0;
+        int number = names ? named(names, length) : count;
+        if (number < 0)
             break;
-        devices[count++] = turned ? all - 1 - (int)number : (int)number;
-        names = names && *names == ',' ? names + 1 : names;
+        devices[count++] = turned && !(names && (*names == 'G' || *names == 'M')) ? all - 1 - number : number;
+        names = names ? names + length + (names[length] == ',') : NULL;
     }
     return count;
 }
@@ -64,12 +101,33 @@ int cuDeviceGet(int *device, int number)
     return OK;
 }
 
+/* Of the part of MIG where the device is one; the older call tells the GPU's in any case. */
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
 {
-    static const unsigned char all[15] = {0x57, 0xa4, 0xd1, 0x40};
     BEGIN();
-    memcpy(uuid, all, sizeof all);
-    uuid[15] = (unsigned char)device;
+    device_uuid(device, atomic_load(&state_get()->parts), uuid);
+    return OK;
+}
+
+int cuDeviceGetUuid(unsigned char *uuid, int device)
+{
+    BEGIN();
+    device_uuid(device, 0, uuid);
+    return OK;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    int ipc;
+    BEGIN();
+    (void)device;
+    ipc = atomic_load(&state_get()->ipc);
+    if (attribute == IS_INTEGRATED)
+        *value = atomic_load(&state_get()->integrated);
+    else if (attribute == SUPPORTS_IPC && ipc >= 0)
+        *value = ipc;
+    else
+        return INVALID_VALUE;
     return OK;
 }
 

@@ -2,25 +2,52 @@
 #include "state.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#define UUID_FORMAT "GPU-57a4d140-0000-0000-0000-0000000000%02x" /* as cuDeviceGetUuid_v2 in driver.c */
+enum { FINE = 0, UNINITIALIZED = 1, NO_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum { PART = 1 << 8 }; /* of a device: a part of MIG */
 
-enum { FINE = 0, NO_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
-
-/* A device is its number plus one. */
+/* A device is its number plus one, and PART where it is a part of that GPU. */
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
 
-int nvmlInit_v2(void) { return state_get() ? FINE : NOT_FOUND; }
+static _Atomic int begun; /* in this process, and not ended */
+
+#define MANAGED() do { \
+    int refused = atomic_load(&begun) < 1 ? UNINITIALIZED : state_fault(__func__); \
+    if (refused) \
+        return refused; \
+} while (0)
+#define NUMBER(device) ((unsigned)((device) & (PART - 1)) - 1)
+
+int nvmlInit_v2(void)
+{
+    int refused = state_get() ? state_fault(__func__) : NOT_FOUND;
+    if (refused)
+        return refused;
+    atomic_fetch_add(&begun, 1);
+    state_count(MANAGERS_BEGUN, 1);
+    return FINE;
+}
+
+int nvmlShutdown(void)
+{
+    MANAGED();
+    atomic_fetch_sub(&begun, 1);
+    state_count(MANAGERS_ENDED, 1);
+    return FINE;
+}
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
+    MANAGED();
     *count = state_get()->devices;
     return FINE;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, uintptr_t *device)
 {
+    MANAGED();
     if (index >= state_get()->devices)
         return NO_ARGUMENT;
     *device = index + 1;
@@ -29,38 +56,53 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, uintptr_t *device)
 
 int nvmlDeviceGetUUID(uintptr_t device, char *uuid, unsigned nbytes)
 {
-    snprintf(uuid, nbytes, UUID_FORMAT, (unsigned)device - 1);
+    char text[37];
+    MANAGED();
+    device_uuid_text((int)NUMBER(device), device & PART ? 1 : 0, text);
+    snprintf(uuid, nbytes, "%s-%s", device & PART ? "MIG" : "GPU", text);
     return FINE;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, uintptr_t *device)
 {
-    unsigned index;
-    if (sscanf(uuid, UUID_FORMAT, &index) != 1)
-        return NOT_FOUND;
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
+    MANAGED();
+    for (uintptr_t number = 0; number < state_get()->devices; number++)
+        for (uintptr_t part = 0; part <= (atomic_load(&state_get()->parts) ? (uintptr_t)PART : 0); part += PART) {
+            char text[96];
+            nvmlDeviceGetUUID((number + 1) | part, text, sizeof text);
+            if (!strcmp(text, uuid)) {
+                *device = (number + 1) | part;
+                return FINE;
+            }
+        }
+    return NOT_FOUND;
 }
 
 int nvmlDeviceGetCudaComputeCapability(uintptr_t device, int *major, int *minor)
 {
-    (void)device;
-    *major = 9;
-    *minor = 0;
+    unsigned capability = NUMBER(device) == state_get()->devices - 1 ? atomic_load(&state_get()->capability) : 90;
+    MANAGED();
+    if (device & PART)
+        return NOT_SUPPORTED;
+    *major = (int)capability / 10;
+    *minor = (int)capability % 10;
     return FINE;
 }
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(uintptr_t part, uintptr_t *whole)
 {
-    (void)part, (void)whole;
-    return NOT_SUPPORTED;
+    MANAGED();
+    *whole = part & (PART - 1);
+    return part & PART ? FINE : NO_ARGUMENT;
 }
 
 int nvmlDeviceGetMemoryInfo(uintptr_t device, struct memory *memory)
 {
     struct state *state = state_get();
+    MANAGED();
     state_lock();
     memory->total = state->device_bytes;
-    memory->used = state->allocated[device - 1];
+    memory->used = state->allocated[NUMBER(device)];
     memory->free = memory->total - memory->used;
     state_unlock();
     return FINE;
@@ -69,6 +111,7 @@ int nvmlDeviceGetMemoryInfo(uintptr_t device, struct memory *memory)
 int nvmlDeviceGetUtilizationRates(uintptr_t device, struct utilization *rates)
 {
     (void)device;
+    MANAGED();
     *rates = (struct utilization){25, 10};
     return FINE;
 }
@@ -76,6 +119,7 @@ int nvmlDeviceGetUtilizationRates(uintptr_t device, struct utilization *rates)
 int nvmlDeviceGetPowerUsage(uintptr_t device, unsigned *milliwatts)
 {
     (void)device;
+    MANAGED();
     *milliwatts = 100000;
     return FINE;
 }
@@ -83,6 +127,7 @@ int nvmlDeviceGetPowerUsage(uintptr_t device, unsigned *milliwatts)
 int nvmlDeviceGetEnforcedPowerLimit(uintptr_t device, unsigned *milliwatts)
 {
     (void)device;
+    MANAGED();
     *milliwatts = 700000;
     return FINE;
 }
@@ -90,6 +135,7 @@ int nvmlDeviceGetEnforcedPowerLimit(uintptr_t device, unsigned *milliwatts)
 int nvmlDeviceGetTotalEnergyConsumption(uintptr_t device, unsigned long long *millijoules)
 {
     (void)device;
+    MANAGED();
     *millijoules = 5000;
     return FINE;
 }

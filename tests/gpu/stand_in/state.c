@@ -26,6 +26,8 @@ static void fill(struct state *state)
     state->devices = 2;
     state->device_bytes = (uint64_t)1 << 30;
     state->delay_us = 200;
+    state->ipc = 1;
+    state->capability = 90;
     atomic_store(&state->ready, 1);
 }
 
@@ -77,16 +79,19 @@ void state_count(enum counter which, uint64_t more) { atomic_fetch_add(&shared->
 
 void state_initialized(void) { atomic_store(&initialized_by, (int)getpid()); }
 
-static int fault(const char *name)
+int state_fault(const char *name)
 {
+    int32_t own = (int32_t)getpid();
     for (int i = 0; i < FAULTS_MAX; i++) {
         struct fault *each = &shared->faults[i];
-        if (strcmp(each->name, name) || !atomic_load(&each->code))
+        int32_t pid = atomic_load(&each->pid);
+        if (strcmp(each->name, name) || !atomic_load(&each->code) || (pid > 0 && pid != own) || (pid < 0 && -pid == own))
             continue;
         if (atomic_load(&each->after) > 0)
             atomic_fetch_sub(&each->after, 1);
         else if (atomic_load(&each->times) > 0) {
             atomic_fetch_sub(&each->times, 1);
+            state_count(FAULTS_MET, 1);
             return atomic_load(&each->code);
         }
     }
@@ -98,7 +103,7 @@ int state_begin(const char *name)
     int failed;
     if (!state_get())
         return NO_DEVICE;
-    failed = fault(name);
+    failed = state_fault(name);
     if (failed)
         return failed;
     return strcmp(name, "cuInit") && atomic_load(&initialized_by) != (int)getpid() ? NOT_INITIALIZED : OK;
@@ -106,7 +111,7 @@ int state_begin(const char *name)
 
 /* ---- for tests, by ctypes */
 
-int stand_in_fail(const char *name, int after, int times, int code)
+int stand_in_fail(const char *name, int after, int times, int code, int pid)
 {
     if (!state_get() || strlen(name) >= NAME_MAX_BYTES)
         return INVALID_VALUE;
@@ -117,6 +122,7 @@ int stand_in_fail(const char *name, int after, int times, int code)
         strcpy(each->name, name);
         atomic_store(&each->after, after);
         atomic_store(&each->times, times);
+        atomic_store(&each->pid, pid);
         atomic_store(&each->code, code);
         return OK;
     }
@@ -159,5 +165,17 @@ int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us, uin
     shared->delay_us = delay_us;
     shared->unlike = unlike;
     state_unlock();
+    return OK;
+}
+
+/* ipc: 1, 0, or -1 where the driver does not know the question; integrated, parts: 0 or 1; capability: times 10 */
+int stand_in_describe(int ipc, int integrated, int parts, uint32_t capability)
+{
+    if (!state_get())
+        return NO_DEVICE;
+    atomic_store(&shared->ipc, ipc);
+    atomic_store(&shared->integrated, integrated);
+    atomic_store(&shared->parts, parts);
+    atomic_store(&shared->capability, capability);
     return OK;
 }

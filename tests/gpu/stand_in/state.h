@@ -25,7 +25,7 @@ enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 
 enum counter {
     HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, HOST_BYTES, PINNED_COPIES, ALLOCATED, FREED, OPENED, CLOSED,
     USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED,
-    OPERATIONS_HELD, USED_UNPINNED, FREED_WHILE_OPEN, COUNTERS
+    OPERATIONS_HELD, USED_UNPINNED, FREED_WHILE_OPEN, FAULTS_MET, MANAGERS_BEGUN, MANAGERS_ENDED, COUNTERS
 };
 
 struct allocation {
@@ -44,12 +44,15 @@ struct event {
 struct fault {
     char name[NAME_MAX_BYTES];
     _Atomic int32_t after, times, code; /* calls that still succeed, then calls that fail */
+    _Atomic int32_t pid;                /* in this process only; negative: in all but that one; 0: in all */
 };
 
 struct state {
     _Atomic uint32_t ready;
     _Atomic uint32_t devices, delay_us, held; /* held: what is queued and has so many bytes less one, or more, is not done yet */
     _Atomic uint32_t unlike; /* the last device is the fastest, so CUDA counts from there */
+    _Atomic int32_t ipc, integrated, parts; /* ipc: -1 is a driver older than the question; parts: of MIG */
+    _Atomic uint32_t capability;            /* of the last device, times 10; the others have 9.0 */
     uint64_t device_bytes, generations;
     uint64_t allocated[DEVICES_MAX];
     _Atomic uint64_t counters[COUNTERS];
@@ -67,7 +70,13 @@ void state_unlock(void);
 void state_count(enum counter which, uint64_t more);
 /* What a call of this name answers: a fault that a test has ordered, NOT_INITIALIZED before cuInit and in forked children, or OK. */
 int state_begin(const char *name);
+/* The fault alone: the code that a call of this name shall fail with here, or OK. */
+int state_fault(const char *name);
 void state_initialized(void);
+
+/* A device's UUID, or that of the part of MIG that it is used as; its text as nvidia-smi writes it, without GPU- or MIG-. */
+void device_uuid(int device, int part, unsigned char uuid[16]);
+void device_uuid_text(int device, int part, char text[37]);
 
 /* The current device of this thread, -1 without a context. */
 int context_device(void);

@@ -1,0 +1,126 @@
+"""Which GPUs a server uses, and which one an instance sees: CUDA_VISIBLE_DEVICES, limits, and wrong values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.system.helpers import CONFIG
+
+UUID = "57a4d140-0000-0000-0000-00000000000{}"
+PART = "MIG-57a4d140-0000-0000-0000-00000000010{}"
+TELLS = """
+import ctypes
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        cuda, count, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), cuda.cuDeviceGet(ctypes.byref(ctypes.c_int()), 0)
+        device = ctypes.c_int()
+        cuda.cuDeviceGet(ctypes.byref(device), 0)
+        cuda.cuDeviceGetUuid_v2(uuid, device)
+        name = args["model_instance_name"]
+        print(name, "sees", os.environ.get("CUDA_VISIBLE_DEVICES"), "which is", count.value, "of", uuid[15], flush=True)
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([])] * len(requests)
+"""
+ON = "instance_group [ {{ kind: KIND_GPU gpus: [ {} ] }} ]"
+
+
+@pytest.fixture
+def started(stand_in, serve, write_model, monkeypatch):
+    """started(gpus, visible, *flags): a server with the model m on these GPUs, by its own CUDA_VISIBLE_DEVICES."""
+
+    def start(gpus, visible=None, *flags):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        write_model("m", TELLS, CONFIG + ON.format(gpus))
+        return serve("--exit-on-error=false", *flags).ready()
+
+    return start
+
+
+def told_usable(record):
+    """The GPUs that a refusal names."""
+    return re.search(r"compatibility of [\d.]+ are: ([\d, ]*)", record["message"])[1].strip(" ,")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "sees", "device"),
+    [
+        ("1", None, "1", 1),
+        ("0", "1,0", "1", 1),
+        ("0", f"GPU-{UUID.format(1)}", f"GPU-{UUID.format(1)}", 1),
+        ("1", f"1,GPU-{UUID.format(0)}", f"GPU-{UUID.format(0)}", 0),
+        ("0", f"GPU-{UUID.format(1)},GPU-57a4", f"GPU-{UUID.format(1)}", 1),
+    ],
+)
+def test_an_instance_sees_its_gpu_only(started, gpus, visible, sees, device):
+    started(gpus, visible).says(f"m_0_0 sees {sees} which is 1 of {device}")
+
+
+def test_a_uuid_may_be_cut_short_where_one_gpu_has_it(started, stand_in):
+    stand_in.set(devices=1)
+    started("0", "GPU-57a4d140-00").says(f"m_0_0 sees GPU-{UUID.format(0)} which is 1 of 0")
+
+
+def test_a_part_of_mig_is_known_by_its_name(started, stand_in):
+    stand_in.describe(parts=True)
+    server = started("0", f"{PART.format(1)},{PART.format(0)}")
+    server.says(f"m_0_0 sees {PART.format(1)} which is 1 of 1")
+    server.says("it is a part of MIG")
+
+
+@pytest.mark.parametrize(
+    ("visible", "wrong", "usable"),
+    [
+        ("0,7", "7", "0"),
+        ("1,GPU-00000000", "GPU-00000000", "0"),
+        (f"{PART.format(0)}", PART.format(0), ""),
+        ("GPU-57a4d140", "GPU-57a4d140", ""),
+        ("all", "all", ""),
+    ],
+)
+def test_what_names_no_gpu_ends_the_list_and_is_told(started, visible, wrong, usable):
+    server = started("1", visible)
+    server.says(f"CUDA_VISIBLE_DEVICES={visible}: '{wrong}' is no GPU here")
+    assert told_usable(server.says("specifies invalid or unsupported gpu id 1")) == usable
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "1,-1"])
+def test_a_list_that_ends_on_purpose_is_not_worth_a_warning(started, visible):
+    server = started("1", visible)
+    server.says("specifies invalid or unsupported gpu id 1")
+    assert not [record for record in server.log if "CUDA_VISIBLE_DEVICES" in record["message"]]
+
+
+def test_gpus_beyond_the_machine_s_are_refused_with_the_usable_ones(started):
+    assert told_usable(started("0, 2").says("specifies invalid or unsupported gpu id 2")) == "0, 1"
+
+
+def test_a_gpu_below_the_capability_is_not_used(started, stand_in):
+    stand_in.describe(capability=5.2)  # of the last one
+    server = started("0, 1")
+    server.says("GPU 1 is not used: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)")
+    told = server.says("specifies invalid or unsupported gpu id 1")
+    assert "compatibility of 6.0" in told["message"] and told_usable(told) == "0"
+
+
+def test_the_least_capability_may_be_another(started, stand_in):
+    stand_in.describe(capability=5.2)
+    started("1", None, "--min-supported-compute-capability=5.0").says("m_0_0 sees 1 which is 1 of 1")
+
+
+def test_nothing_is_loaded_on_a_gpu_above_its_limit(started, export):
+    export(1 << 29)  # half of GPU 0
+    told = started("0", None, "--model-load-gpu-limit=0:0.4").says("memory limit set for GPU 0 has exceeded")
+    assert "can not create model 'm'" in told["message"]
+
+
+def test_below_its_limit_it_is_loaded(started, export):
+    export(1 << 29)
+    started("0", None, "--model-load-gpu-limit=0:0.6").says("m_0_0 sees 0 which is 1 of 0")

@@ -1,0 +1,343 @@
+"""What is known of CUDA IPC when the server starts, and what is said when a handle does not work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_models import (
+    CONFIG,
+    FLOATS,
+    GPU,
+    IDENTITY,
+    MADE,
+    NBYTES,
+    STAYS,
+    WHERE,
+    asked,
+    copies,
+    ensemble,
+    register,
+)  # fmt: skip
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
+from tests.system.helpers import ROOT, until
+from tisfast.native.cuda_sharing import SeenGpu, Unseen, is_wsl, seen_gpus, sentences
+
+VALUES = np.arange(NBYTES // 4, dtype=np.float32)
+PLAIN = SeenGpu("Card", bytes(16), ipc=True, integrated=False, part=False)
+
+
+def lines(server, text):
+    return [record for record in server.log if text in record["message"]]
+
+
+# ---- what is seen
+
+
+def test_the_driver_is_asked_without_a_context(stand_in):
+    stand_in.describe(integrated=True)
+    before = stand_in.counted()
+    seen = seen_gpus()
+    assert [(gpu.name, gpu.ipc, gpu.integrated, gpu.part) for gpu in seen] == [("Stand-in", True, True, False)] * 2
+    assert [gpu.uuid[-1] for gpu in seen] == [0, 1]
+    assert stand_in.counted() == before
+
+
+@pytest.mark.parametrize(("ipc", "told"), [(0, False), (1, True), (-1, None)])
+def test_an_older_driver_does_not_know_whether_it_supports_ipc(stand_in, ipc, told):
+    stand_in.describe(ipc=ipc)
+    assert [gpu.ipc for gpu in seen_gpus()] == [told] * 2
+
+
+def test_a_part_of_mig_has_a_uuid_of_its_own(stand_in):
+    stand_in.describe(parts=True)
+    assert [(gpu.part, gpu.uuid[-2:]) for gpu in seen_gpus()] == [(True, bytes([1, 0])), (True, bytes([1, 1]))]
+
+
+def test_a_driver_that_refuses_says_why(stand_in):
+    stand_in.fail("cuInit", 100)
+    assert seen_gpus() == Unseen("cuInit: no CUDA-capable device is detected")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", Unseen("a trial of it ended with exit status -11", True)),
+        ("raise SystemExit(3)", Unseen("a trial of it ended with exit status 3")),
+        ("import threading; threading.Event().wait()", Unseen("a trial of it has not ended within 0.5 s")),
+    ],
+)
+def test_a_trial_that_goes_wrong_is_told(tmp_path, code, expected):
+    (tmp_path / "trial.py").write_text(code)
+    assert seen_gpus(str(tmp_path / "trial.py"), 0.5 if "wait" in code else 30) == expected
+
+
+def test_a_trial_that_says_nothing_is_told(tmp_path):
+    (tmp_path / "silent.py").write_text("")
+    assert isinstance(seen_gpus(str(tmp_path / "silent.py")), Unseen)
+
+
+def test_wsl_is_known_by_its_kernel(tmp_path):
+    kernel = tmp_path / "osrelease"
+    assert not is_wsl(kernel)
+    kernel.write_text("6.6.87.2-microsoft-standard-WSL2\n")
+    assert is_wsl(kernel)
+    kernel.write_text("6.8.0-45-generic\n")
+    assert not is_wsl(kernel)
+
+
+# ---- what is said of it
+
+
+def test_nothing_is_said_where_all_is_well():
+    assert sentences([PLAIN, PLAIN._replace(ipc=None, integrated=None)], wsl=False) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wsl", "why", "follows"),
+    [
+        (PLAIN._replace(ipc=False), False, "supports no CUDA IPC", "CUDA regions on it are refused"),
+        (PLAIN._replace(ipc=False), True, "supports no CUDA IPC", "CUDA regions on it are refused"),
+        (PLAIN._replace(part=True), False, "part of MIG", "CUDA regions are tried"),
+        (PLAIN, True, "this is WSL2", "CUDA regions are tried"),
+        (PLAIN._replace(integrated=True), False, "Tegra shares that", "CUDA regions are tried"),
+    ],
+)
+def test_each_reason_is_one_sentence_with_what_follows_and_the_remedy(gpu, wsl, why, follows):
+    (said,) = sentences([gpu, gpu], wsl=wsl)
+    assert said.startswith("GPU 0 (Card), 1 (Card): ")
+    for part in (why, follows, "by way of pinned host memory", "docs/gpu.md"):
+        assert part in said
+
+
+def test_a_driver_that_cannot_be_used_is_said():
+    (said,) = sentences(Unseen("cuInit: unknown error"), wsl=False)
+    assert "cuInit: unknown error" in said and "CUDA regions are refused" in said and "nvidia-smi" in said
+
+
+# ---- the server
+
+
+@pytest.fixture
+def started(stand_in, serve, write_model, connect):
+    """started(code, config): (server, a client of it)."""
+
+    def start(code, config=CONFIG + GPU + STAYS):
+        write_model("m", code, config)
+        server = serve("--allow-client-shm=true").ready()
+        return server, connect(server, tritonclient.http)
+
+    return start
+
+
+SHARING = "sharing GPU memory with other processes"
+
+
+def test_a_gpu_without_ipc_is_said_at_the_start_and_nothing_is_tried(started, export, stand_in):
+    stand_in.describe(ipc=0)
+    server, client = started(IDENTITY)
+    server.says("GPU 0 (Stand-in), 1 (Stand-in): its driver supports no CUDA IPC here")
+    allocated, before = stand_in.allocated(), stand_in.counted()
+    given = export(NBYTES)
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="the NVIDIA driver supports no CUDA IPC on GPU 0"):
+            register(client, "given", given)
+    assert stand_in.counted()["streams_made"] == before["streams_made"]  # no context of the server's
+    assert stand_in.allocated() - allocated == NBYTES
+    assert len(lines(server, SHARING)) == 1
+
+
+@pytest.mark.parametrize(("ipc", "notes"), [(0, 1), (1, 0)])
+def test_check_tells_the_same_and_finds_no_error_in_it(stand_in, write_model, ipc, notes):
+    stand_in.describe(ipc=ipc)
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    command = [sys.executable, "-m", "tisfast", "check", str(repository)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, ran.stdout.count("note: GPU 0 (Stand-in), 1 (Stand-in): its driver")) == (0, notes)
+    assert ran.stdout.endswith("1 model(s), no errors\n")
+
+
+def test_a_healthy_gpu_is_not_worth_a_line(started, export):
+    server, client = started(IDENTITY)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    assert not lines(server, SHARING)
+
+
+# ---- a handle that does not work
+
+
+CANNOT = "a model's process cannot use GPU memory of another process (cuIpcOpenMemHandle_v2: invalid device context)"
+OPENS = "cuIpcOpenMemHandle_v2"
+
+
+@pytest.fixture
+def shares(export):
+    """shares(client, name): a client's region with VALUES in it."""
+
+    def make(client, name="given"):
+        memory = export(NBYTES)
+        memory.write(VALUES.tobytes())
+        register(client, name, memory)
+        return memory
+
+    return make
+
+
+def where(client, model="m"):
+    """The answer of WHERE, which is the region's."""
+    return client.infer(model, **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+
+
+def test_a_region_that_the_server_cannot_open_is_logged_once_with_the_remedy(started, export, stand_in):
+    server, client = started(IDENTITY)
+    stand_in.fail(OPENS, INVALID_CONTEXT)
+    for _ in range(3):
+        with pytest.raises(InferenceServerException, match="cuIpcOpenMemHandle_v2: invalid device context"):
+            register(client, "given", export(NBYTES))
+    said = server.says("a CUDA region of a client was refused (cuIpcOpenMemHandle_v2: invalid device context)")
+    assert "docker run --ipc=host --pid=host" in said["message"]
+    assert len(lines(server, "was refused")) == 1
+
+
+@pytest.mark.parametrize("config", ["", "max_batch_size: 8 dynamic_batching { }"])
+def test_where_a_worker_cannot_open_a_region_its_inputs_come_in_host_memory(started, shares, stand_in, config):
+    server, client = started(WHERE, CONFIG + GPU + STAYS + config)
+    shares(client)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
+    before = stand_in.counted()["faults_met"]
+    request = asked(tritonclient.http)
+    if config:
+        request["inputs"][0].set_shape([1, NBYTES // 4])
+    for _ in range(3):
+        assert client.infer("m", **request).as_numpy("B").reshape(-1).tolist() == VALUES.tolist()
+    server.says("on the CPU: [True]")
+    assert stand_in.counted()["faults_met"] - before == 1  # the driver was asked once
+    said = server.says(CANNOT)
+    assert "go by way of host memory" in said["message"] and "docker run --ipc=host" in said["message"]
+
+
+def test_a_region_that_is_registered_again_is_tried_again(started, shares, stand_in):
+    server, client = started(WHERE)
+    shares(client)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"), times=1)
+    assert where(client)
+    client.unregister_cuda_shared_memory("given")
+    shares(client)
+    with pytest.raises(InferenceServerException, match="Tensor is stored in GPU"):
+        where(client)
+
+
+def test_the_reason_is_logged_once_for_all_models_instances_and_restarts(stand_in, serve, write_model, connect, shares):
+    for name in ("one", "other"):
+        write_model(name, WHERE, CONFIG + GPU + STAYS)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server, tritonclient.http)
+    shares(client)
+    shares(client, "more")
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=-server.process.pid)
+    assert where(client, "one") and where(client, "other")
+    worker = server.worker("one_0_0")
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: server.worker("one_0_0") != worker and client.is_model_ready("one"), "it is back")
+    client.infer("one", **asked(tritonclient.http, region="more"))
+    assert stand_in.counted()["faults_met"] == 2  # of each region
+    assert len(lines(server, "cannot use GPU memory of another process")) == 1
+
+
+def test_an_output_for_a_region_that_the_worker_cannot_open_is_written_by_the_server(started, shares, stand_in):
+    server, client = started(IDENTITY)
+    shares(client)
+    wanted = shares(client, "wanted")
+    wanted.write(bytes(NBYTES))
+    client.infer("m", **asked(tritonclient.http))  # the input is open
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
+    before = stand_in.counted()["faults_met"]
+    for _ in range(3):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert stand_in.counted()["faults_met"] - before == 1
+    server.says(CANNOT)
+
+
+@pytest.fixture
+def chain(stand_in, serve, write_model, connect):
+    """(server, client) of the ensemble m of m0, which makes a tensor on the GPU, and m1, which reads it on the host."""
+    write_model("m0", MADE, FLOATS + GPU)
+    write_model("m1", WHERE.replace('"A"', '"B"'), FLOATS + GPU + STAYS)
+    folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "B")))
+    (folder / "1/model.py").unlink()
+    server = serve().ready()
+    return server, connect(server, tritonclient.http)
+
+
+def passed_on(client, name="A"):
+    tensor = tritonclient.http.InferInput(name, list(VALUES.shape), "FP32")
+    tensor.set_data_from_numpy(VALUES)
+    return client.infer("m", [tensor]).as_numpy("B").tolist() == VALUES.tolist()
+
+
+def test_a_model_that_cannot_open_what_is_lent_gets_its_inputs_in_host_memory(chain, stand_in):
+    server, client = chain
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m1_0_0"))
+    assert passed_on(client)
+    server.says(CANNOT)
+    before = stand_in.counted()
+    assert passed_on(client) and passed_on(client)
+    assert copies(stand_in, before) == [2, 2, 0]  # m0's own, and to the host: nothing goes by lent memory
+    assert stand_in.counted()["faults_met"] == before["faults_met"] == 1
+
+
+def test_a_model_that_cannot_open_what_it_is_lent_gives_it_back_and_asks_no_more(chain, stand_in):
+    server, client = chain
+    allocated = stand_in.allocated()
+    stand_in.fail(OPENS, OUT_OF_MEMORY, pid=server.worker("m0_0_0"))
+    assert passed_on(client) and passed_on(client)
+    server.says("cannot use GPU memory of another process (cuIpcOpenMemHandle_v2: out of memory)")
+    assert stand_in.counted()["faults_met"] == 1
+    until(lambda: stand_in.allocated() == allocated, "what was lent has been given back to the GPU")
+    assert passed_on(client)  # the model was idle meanwhile
+    assert stand_in.counted()["faults_met"] == 1
+
+
+def test_where_the_server_can_export_nothing_it_is_asked_once_while_there_are_requests(chain, stand_in):
+    server, client = chain
+    stand_in.fail("cuIpcGetMemHandle", OUT_OF_MEMORY)
+    for _ in range(5):
+        assert passed_on(client)
+    assert stand_in.counted()["faults_met"] == 1
+    server.says("there is no GPU memory for tensors between models (the server cannot lend 16777216 bytes")
+    assert len(lines(server, "by way of")) == 1
+
+
+def test_an_answer_to_a_call_that_the_caller_cannot_open_comes_in_host_memory(stand_in, serve, write_model, connect):
+    for name in ("caller", "other"):
+        write_model(name, NODE, FLOATS + GPU + STAYS)
+    server = serve().ready()
+    client = connect(server, tritonclient.http)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("caller_0_0"))
+    for _ in range(2):
+        steps = ["call", "other", [["made", 1]]], ["is_cpu", True]
+        assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 1).tolist()
+    assert stand_in.counted()["faults_met"] == 1
+
+
+def test_a_copy_that_fails_refuses_the_request_with_both_reasons(started, shares, stand_in):
+    server, client = started(WHERE)
+    shares(client)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
+    stand_in.fail("cuMemcpyDtoHAsync_v2", OUT_OF_MEMORY, times=1)
+    text = r"tensor 'A' lies in GPU .*cannot open \(cuIpcOpen.*, and the server cannot copy it: .* out of memory"
+    with pytest.raises(InferenceServerException, match=text):
+        where(client)
+    assert where(client)

@@ -1,0 +1,164 @@
+"""Whether GPU memory can be shared with other processes here (CUDA IPC), and why not.  Layer 1 (native).
+
+What is known without a CUDA context is looked at once, when the server starts: a context takes hundreds of MB of GPU
+memory.  The rest shows when a handle is first made or opened.  Each reason is logged once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tisfast import limits
+from tisfast.native import cuda_look
+
+log = logging.getLogger("tisfast.gpu")
+KERNEL: Final = Path("/proc/sys/kernel/osrelease")
+WSL: Final = "microsoft"
+"""A part of the name of WSL2's kernel."""
+DOCS: Final = 'docs/gpu.md, "Containers, MIG, WSL2"'
+HOST_INSTEAD: Final = "tensors go from model to model by way of pinned host memory"
+TRIED: Final = f"CUDA regions are tried, and where the driver refuses a handle, it is said once and {HOST_INSTEAD}"
+CONTAINERS: Final = (
+    "Processes in several containers need one IPC and one PID namespace (docker run --ipc=host --pid=host), the same "
+    f"GPU and the same user ({DOCS})"
+)
+
+
+class SeenGpu(NamedTuple):
+    """One GPU as CUDA counts them in this process' environment; None for what the driver does not tell.
+
+    uuid: of the GPU, or of the part of MIG that it is (`part`); ipc: whether it supports CUDA IPC; integrated: its
+    memory is the processor's.
+    """
+
+    name: str
+    uuid: bytes
+    ipc: bool | None
+    integrated: bool | None
+    part: bool
+
+
+class Unseen(NamedTuple):
+    """Why the driver cannot be asked.  is_crash: it ended the process that asked it, so that no other is to ask."""
+
+    reason: str
+    is_crash: bool = False
+
+
+def seen_gpus(script: str = cuda_look.__file__, seconds: float = limits.GPU_LOOK_SECONDS_MAX) -> list[SeenGpu] | Unseen:
+    """All of them.  Takes as long as the driver to begin."""
+    try:
+        ran = subprocess.run([sys.executable, "-I", script], capture_output=True, timeout=seconds, check=False)
+        if ran.returncode:
+            return Unseen(f"a trial of it ended with exit status {ran.returncode}", ran.returncode < 0)
+        found = json.loads(ran.stdout)
+    except subprocess.TimeoutExpired:
+        return Unseen(f"a trial of it has not ended within {seconds:g} s")
+    except (OSError, ValueError) as error:
+        return Unseen(f"a trial of it failed: {error}")
+    if "error" in found:
+        return Unseen(str(found["error"]))
+    return [_seen(gpu) for gpu in found["gpus"]]
+
+
+def _seen(gpu: dict[str, Any]) -> SeenGpu:
+    ipc, integrated = (None if gpu[key] is None else bool(gpu[key]) for key in ("ipc", "integrated"))
+    return SeenGpu(gpu["name"], bytes.fromhex(gpu["uuid"]), ipc, integrated, gpu["part"])
+
+
+def is_wsl(kernel: Path = KERNEL) -> bool:
+    """Whether this is WSL2."""
+    try:
+        return WSL in kernel.read_text().lower()
+    except OSError:
+        return False
+
+
+def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool) -> list[str]:
+    """What is to be said of CUDA IPC here, a sentence for each reason: which GPUs, why, what follows, what to do."""
+    if isinstance(seen, Unseen):
+        return [
+            f"the CUDA driver cannot be used ({seen.reason}): CUDA regions are refused, and {HOST_INSTEAD}. Look "
+            f"whether 'nvidia-smi' works here ({DOCS})"
+        ]
+    about: dict[str, list[str]] = {}
+    for number, gpu in enumerate(seen):
+        if said := _said(gpu, wsl=wsl):
+            about.setdefault(said, []).append(f"{number} ({gpu.name})")
+    return [f"GPU {', '.join(gpus)}: {said}" for said, gpus in about.items()]
+
+
+def _said(gpu: SeenGpu, *, wsl: bool) -> str:
+    if gpu.ipc is False:
+        return (
+            f"its driver supports no CUDA IPC here: CUDA regions on it are refused, and {HOST_INSTEAD}. Clients can "
+            f"use system shared memory ({DOCS})"
+        )
+    if gpu.part:
+        return (
+            "it is a part of MIG, and CUDA IPC does not work across GPU instances of MIG: client and models must be on "
+            f"the same one, best named by CUDA_VISIBLE_DEVICES=MIG-... for both. {TRIED} ({DOCS})"
+        )
+    if wsl:
+        return (
+            f"this is WSL2, where CUDA IPC is not reliable, whatever the driver. {TRIED}. Clients can use system "
+            f"shared memory ({DOCS})"
+        )
+    if gpu.integrated:
+        return (
+            "its memory is the processor's, and Tegra shares that by CUDA IPC only from Jetson Thor and CUDA 13.0 on. "
+            f"{TRIED}. Clients can use system shared memory ({DOCS})"
+        )
+    return ""
+
+
+class CudaSharing:
+    """What the server knows of CUDA IPC, and what it has said of it.  From any thread."""
+
+    def __init__(self) -> None:
+        """Nothing has been looked at: everything may work."""
+        self._seen: list[SeenGpu] = []
+        self._crashed = ""
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Look at the machine's GPUs, and log what is to be said in one line.  For a thread beside the start."""
+        seen = seen_gpus()
+        said = sentences(seen, wsl=is_wsl())
+        if said:
+            log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
+        if not isinstance(seen, Unseen):
+            self._seen = seen
+        elif seen.is_crash:
+            self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
+
+    def refusal(self, number: int) -> str:
+        """Why no handle of this GPU, as CUDA counts them, can work; "" where one may."""
+        seen = self._seen
+        refused = number < len(seen) and seen[number].ipc is False
+        return _NONE.format(number) if refused else self._crashed
+
+    def refusal_of(self, uuid: bytes) -> str:
+        """The same of the GPU with this UUID."""
+        return next((self.refusal(at) for at, gpu in enumerate(self._seen) if gpu.uuid == uuid), self._crashed)
+
+    def failed(self, what: str, reason: str, follows: str) -> None:
+        """Log, once for each: what failed, the driver's reason, and what follows; with the remedy, where handles do not
+        work.
+        """
+        key = f"{what}: {reason}"[: limits.TOLD_ONCE_CHARS_MAX]
+        with self._lock:
+            if key in self._told or len(self._told) >= limits.TOLD_ONCE_MAX:
+                return
+            self._told.add(key)
+        log.warning("%s (%s): %s%s", what, reason, follows, f". {CONTAINERS}" if "cuIpc" in reason else "")
+
+
+_NONE: Final = "the NVIDIA driver supports no CUDA IPC on GPU {}, as the log said at the server's start"
