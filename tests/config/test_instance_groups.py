@@ -27,16 +27,19 @@ GROUPS = [
     (
         "instance_group { kind: KIND_GPU }",
         "1:18 instance_group[0].kind | instance group m_0 of model m has kind KIND_GPU but no GPUs are available "
-        "| set kind: KIND_CPU, or start on a machine with a GPU",
+        "| set kind: KIND_CPU, or start where there is a GPU that CUDA_VISIBLE_DEVICES, "
+        "--min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave the server",
     ),
     (
         'instance_group { name: "x" kind: KIND_GPU gpus: [ 0, 3 ] }',
         "1:51 instance_group[0].gpus[0] | instance group x of model m specifies invalid or unsupported gpu id 0. "
         "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are:  | name a GPU of "
-        "this machine",
+        "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
+        "the server",
         "1:54 instance_group[0].gpus[1] | instance group x of model m specifies invalid or unsupported gpu id 3. "
         "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are:  | name a GPU of "
-        "this machine",
+        "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
+        "the server",
     ),
     (
         'instance_group { name: "x" }\ninstance_group { name: "x" }',
@@ -92,7 +95,8 @@ GROUPS_WITH_GPUS = [
         "instance_group { kind: KIND_GPU gpus: [ 1, 7 ] }",
         "1:44 instance_group[0].gpus[1] | instance group m_0 of model m specifies invalid or unsupported gpu id "
         "7. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 1 | name a GPU "
-        "of this machine",
+        "of this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY "
+        "leave the server",
     ),
     (
         "instance_group { count: 513 kind: KIND_GPU }",
@@ -102,7 +106,8 @@ GROUPS_WITH_GPUS = [
         "instance_group { gpus: 2 }",
         "1:24 instance_group[0].gpus[0] | instance group m_0 of model m specifies invalid or unsupported gpu id "
         "2. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 1 | name a GPU "
-        "of this machine",
+        "of this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY "
+        "leave the server",
     ),
 ]  # fmt: skip
 
@@ -187,7 +192,8 @@ def test_the_least_that_a_gpu_must_be_able_to_do_is_told():
     assert error == (
         "1:39 instance_group[0].gpus[0] | instance group m_0 of model m specifies invalid or unsupported gpu id 0. "
         "GPUs with at least the minimum required CUDA compute compatibility of 7.500000 are: 1, 3 | name a GPU of this "
-        "machine"
+        "machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave the "
+        "server"
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from tests.gpu.gpu_models import GPU, STAYS, copies
+from tests.gpu.gpu_models import CONFIG, GPU, STAYS, WHERE, copies
+from tests.gpu.gpu_models import asked as asked_of_region
 
 TWO = """
 backend: "python"
@@ -98,3 +99,13 @@ def test_where_one_output_goes_to_the_client_the_other_one_is_copied_on_the_gpu_
     asked(model, {**ON_GPU, "P": False, "Q": True})
     # the client's own process has made one of each way, to look at its region
     assert copies(gpu, before) == [1, 2, 1]
+
+
+def test_an_input_without_elements_is_in_host_memory(serve, write_model, connect, region):
+    write_model("m", WHERE, CONFIG + GPU + STAYS)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server)
+    region(client, "given", X)
+    answer = client.infer("m", **asked_of_region(tritonclient.http, nbytes=0))
+    assert answer.as_numpy("B").tolist() == []
+    server.says("on the CPU: [True]")

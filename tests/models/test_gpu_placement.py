@@ -100,7 +100,9 @@ def test_the_limit_of_a_gpu_refuses_what_must_go_there():
     with pytest.raises(Unavailable) as raised:
         gpus.place("big", [PlannedInstance("big_0", "GPU", 0)])
     assert str(raised.value) == (
-        "can not create model 'big': memory limit set for GPU 0 has exceeded, model loading is rejected."
+        "can not create model 'big': memory limit set for GPU 0 has exceeded, model loading is rejected. "
+        f"({50 * GB} of its {80 * GB} bytes are in use, --model-load-gpu-limit=0:0.6 lets {48 * GB} be; end others "
+        "that use it, or raise the limit)"
     )
     assert devices(gpus.place("big", [PlannedInstance("big_0", "GPU", 1)])) == [1]
     assert Placement(("0",), Gpus(33), limits={0: 0.6}).place("big", [PlannedInstance("big_0", "GPU", 0)])

@@ -15,6 +15,9 @@ from tisfast.config.schema import Message, is_ensemble
 
 AUTO, GPU, CPU, MODEL = range(4)  # ModelInstanceGroup.Kind
 KINDS: Final = {GPU: "GPU", CPU: "CPU", MODEL: "MODEL"}
+_HIDDEN: Final = (
+    " that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave the server"
+)
 
 
 class UsableGpus(tuple[int, ...]):
@@ -133,7 +136,7 @@ def _check(message: Message, index: int, report: Report, gpus: tuple[int, ...]) 
         return
     if not group.gpus:
         report.wrong(f"{about} has kind KIND_GPU but no GPUs are available", (*path, "kind"),
-                   hint="set kind: KIND_CPU, or start on a machine with a GPU")  # fmt: skip
+                   hint=f"set kind: KIND_CPU, or start where there is a GPU{_HIDDEN}")  # fmt: skip
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             usable = ", ".join(map(str, gpus))
@@ -141,5 +144,5 @@ def _check(message: Message, index: int, report: Report, gpus: tuple[int, ...]) 
             report.wrong(
                 f"{about} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum required CUDA "
                 f"compute compatibility of {least:f} are: {usable}",
-                (*path, "gpus", number), hint="name a GPU of this machine",
+                (*path, "gpus", number), hint=f"name a GPU of this machine{_HIDDEN}",
             )  # fmt: skip

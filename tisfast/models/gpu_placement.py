@@ -111,7 +111,7 @@ class Placement:
             if instance.kind == "GPU" and self._is_over_limit(instance.device_id):
                 raise Unavailable(
                     f"can not create model '{model}': memory limit set for GPU {instance.device_id} has exceeded, "
-                    "model loading is rejected."
+                    f"model loading is rejected. {self._usage(instance.device_id)}"
                 )
         return placed
 
@@ -160,6 +160,16 @@ class Placement:
     def _is_over_limit(self, device: int) -> bool:
         memory = self._memory(device) if device in self._limits else None
         return memory is not None and memory.total - memory.free > memory.total * self._limits[device]
+
+    def _usage(self, device: int) -> str:
+        memory, limit = self._memory(device), self._limits[device]
+        if memory is None:
+            return ""
+        return (
+            f"({memory.total - memory.free} of its {memory.total} bytes are in use, "
+            f"--model-load-gpu-limit={device}:{limit:g} lets {int(memory.total * limit)} be; end others that use it, "
+            "or raise the limit)"
+        )
 
     def _memory(self, device: int) -> GpuMemory | None:
         return None if self._gpus is None else self._gpus.memory(self._names[device])
