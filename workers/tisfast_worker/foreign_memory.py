@@ -50,15 +50,15 @@ class Share:
         self.number, self.serial, self.fd, self.guarded = number, serial, fd, guarded
         self.begin, self.end = begin, begin + nbytes
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
-        self.failed = None  # the CudaError, when it could not be opened: it is not tried again
+        self.failed = ""  # why, when it could not be opened: it is not tried again
 
     def memory(self):
         """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError.
 
         The server is told of what cannot be opened, and refers to it no more.
         """
-        if self.failed is not None:
-            raise self.failed
+        if self.failed:
+            raise CudaError(self.failed)
         if self.opened is None:
             try:
                 self.opened = OpenedMemory(self.handle)
@@ -69,9 +69,9 @@ class Share:
 
     def refuse(self, error):
         """GPU memory that this process cannot use, because of this CudaError."""
-        if error.is_fatal or self.failed is not None:
+        if error.is_fatal or self.failed:
             return  # the process ends, or has said so
-        self.failed = error.with_traceback(None)  # whose frames would keep the request
+        self.failed = str(error)  # not the error, whose frames keep the request
         tell = current().tell
         if tell is not None:
             tell({"t": "gpu_memory", "unopened": self.number, "error": str(error)})
