@@ -72,6 +72,7 @@ ASAN_TESTS ?= tests/native tests/wire tests/codec tests/operations/grpc tests/fr
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
+unexport PYTHONDONTWRITEBYTECODE # some thousands of processes read the same modules: one of them compiles each
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-tensorflow test-onnx test-mlflow \
 	test-clients test-triton-qa test-c test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \

@@ -12,7 +12,8 @@ from tisfast.client import Client
 from tisfast.convert import Conversion, Try, convert
 from tisfast.local_server import LocalServer
 
-SHORT: dict[str, Any] = {"seconds": 0.1, "concurrency": (1, 2), "max_batch_size": 4}
+SHORT: dict[str, Any] = {"seconds": 0.1, "concurrency": (1,), "max_batch_size": 4}
+"""One short load of each format: few tests look at figures, and those give the loads themselves."""
 LARGE = 1e6
 """More than FP16 holds."""
 

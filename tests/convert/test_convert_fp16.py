@@ -18,7 +18,7 @@ from tisfast.convert.samples import Case, save_cases  # noqa: E402
 from tisfast.convert.signature import Signature, Tensor  # noqa: E402
 
 X = np.random.default_rng(2).uniform(0.5, 1.5, (5, 8)).astype("f")
-HALF = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp16"], "concurrency": (1,)}
+HALF = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp16"]}
 
 
 def graph(folder, *nodes, **constants):

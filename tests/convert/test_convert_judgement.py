@@ -15,7 +15,7 @@ from tisfast.errors import BadRequest  # noqa: E402
 
 X = np.random.default_rng(1).standard_normal((5, 8), np.float32)
 W = np.random.default_rng(0).standard_normal((8, 3)).astype("f") / 3
-SHORT = {"samples": {"x": X}, "targets": ["onnx"], "concurrency": (1,)}
+SHORT = {"samples": {"x": X}, "targets": ["onnx"]}
 
 
 def of_three_columns(folder, name, second, **constants):

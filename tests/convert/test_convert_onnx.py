@@ -43,7 +43,7 @@ X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
 
 def test_a_network_is_made_in_all_formats_and_the_best_is_served(tmp_path):
     source = network(tmp_path)
-    found = converted(source, samples={"x": X}, output=tmp_path / "out", **HERE)
+    found = converted(source, samples={"x": X}, output=tmp_path / "out", concurrency=(1, 2), **HERE)
     tries = by_name(found)
     assert list(tries) == ALL and [each.status for each in found.tries] == ["ok"] * 4
     assert all([level.concurrency for level in each.measured] == [1, 2] for each in found.tries)
@@ -99,7 +99,7 @@ def test_a_model_without_batches_and_one_of_texts_are_compared(tmp_path):
 def test_texts_of_all_types_are_the_same(tmp_path, kind):
     graph = made.model([made.node("Identity", ["a"], ["b"])], [("a", "BYTES", ("n", 2))], [("b", "BYTES", ("n", 2))])
     texts = np.array([["a", "b"], ["c", ""]], object).astype(kind)
-    found = converted(save(tmp_path, "texts.onnx", graph), samples={"a": texts}, targets=["onnx"], concurrency=(1,))
+    found = converted(save(tmp_path, "texts.onnx", graph), samples={"a": texts}, targets=["onnx"])
     assert found.tries[0].status == "ok", found.tries[0].reason
 
 
@@ -305,7 +305,7 @@ def test_clients_are_told_of_dimensions_that_the_source_has_not(tmp_path):
     nodes = [made.node("ReduceSum", ["a", "axes"], ["b"], keepdims=0)]
     axes = made.constant("axes", np.array([1], np.int64))
     graph = made.model(nodes, [("a", "FP32", ("n", 2))], [("b", "FP32", ("n",))], [axes])
-    found = converted(save(tmp_path, "sums.onnx", graph), precisions=["fp32"], targets=["onnx"], concurrency=(1,))
+    found = converted(save(tmp_path, "sums.onnx", graph), precisions=["fp32"], targets=["onnx"])
     assert "clients see a last dimension of size 1 more than the source has: of b" in found.notes
 
 
@@ -315,10 +315,8 @@ def test_a_full_output_folder_is_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(output.shutil, "copytree", full)
     with pytest.raises(Unavailable) as found:
-        converted(network(tmp_path), samples={"x": X}, targets=["onnx"], concurrency=(1,), output=tmp_path / "out")
-    said = (
-        f"-o {tmp_path / 'out'} could not be written (No space left on device): it needs room for the model"
-    )
+        converted(network(tmp_path), samples={"x": X}, targets=["onnx"], output=tmp_path / "out")
+    said = f"-o {tmp_path / 'out'} could not be written (No space left on device): it needs room for the model"
     assert found.value.message == said
 
 

@@ -20,7 +20,7 @@ from tisfast.errors import BadRequest  # noqa: E402
 from tisfast.local_server import ROOT  # noqa: E402
 
 X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
-SHORT = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp32"], "concurrency": (1,)}
+SHORT = {"samples": {"x": X}, "targets": ["onnx"], "precisions": ["fp32"]}
 NET, CONFIG, GRAPH = "net", "net/config.pbtxt", "net/1/model.onnx"
 
 
@@ -28,12 +28,18 @@ def state(folder):
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    assert converted(network(folder), **SHORT, output=folder / "out").model == folder / "out" / "net"
+    return folder
+
+
 @pytest.fixture
-def written(tmp_path):
-    """A folder with a conversion, and its source."""
-    source = network(tmp_path)
-    assert converted(source, **SHORT, output=tmp_path / "out").model == tmp_path / "out" / "net"
-    return source, tmp_path / "out"
+def written(tmp_path, written_once):
+    """A folder with a conversion, and its source: a copy for each test, which changes it."""
+    shutil.copytree(written_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "net.onnx", tmp_path / "out"
 
 
 def test_what_was_written_is_replaced_also_where_python_has_cached_code(written):
@@ -185,12 +191,12 @@ def test_a_model_is_not_called_as_the_report(tmp_path):
 
 def test_a_model_of_many_files_is_replaced_as_others(tmp_path, monkeypatch):
     (tmp_path / "made" / "1").mkdir(parents=True)
-    for at in range(13_000):
-        (tmp_path / "made" / "1" / f"weights{at:05}").touch()
+    for at in range(3500):  # of long names: a mark of more than 1 MB
+        (tmp_path / "made" / "1" / f"{at:0240}").touch()
     for _ in range(2):
         write_model_folder(tmp_path / "made", tmp_path / "out" / NET)
     monkeypatch.setattr("tisfast.convert.output.MARK_BYTES_MAX", 1 << 20)
-    with pytest.raises(BadRequest, match="the model has 13000 files, and .* would have .* bytes, more than 1048576"):
+    with pytest.raises(BadRequest, match="the model has 3500 files, and .* would have .* bytes, more than 1048576"):
         write_model_folder(tmp_path / "made", tmp_path / "out" / "other")
     assert os.listdir(tmp_path / "out") == [NET]
 

@@ -17,7 +17,7 @@ from tests.convert.made_models import converted, network  # noqa: E402
 from tisfast.errors import TisError  # noqa: E402
 
 X = np.ones((3, 8), np.float32)
-SHORT = {"samples": {"x": X}, "concurrency": (1,)}
+SHORT = {"samples": {"x": X}}
 
 
 class Seen:
@@ -92,8 +92,6 @@ def test_modules_beside_the_file_run_only_with_leave(tmp_path, trace):
     skops.io.dump(LinearRegression().fit(X, X[:, 0]), folder / "net.skops")
     for name in ("quantile_forest", "lightgbm", "xgboost", "catboost", "polars", "pandas", "pyarrow"):
         (folder / f"{name}.py").write_text(f"from pathlib import Path\nPath({str(trace)!r}).touch()\n")
-    found = converted(
-        folder / "net.skops", samples={"x": X}, concurrency=(1,), targets=["sklearn", "onnx"], precisions=["fp32"]
-    )
+    found = converted(folder / "net.skops", samples={"x": X}, targets=["sklearn", "onnx"], precisions=["fp32"])
     assert [each.status for each in found.tries] == ["ok", "ok"], found.tries
     assert not trace.exists()

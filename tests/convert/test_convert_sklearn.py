@@ -39,7 +39,7 @@ from tisfast.errors import BadRequest  # noqa: E402
 RANDOM = np.random.default_rng(2)
 X = RANDOM.standard_normal((60, 5)).astype(np.float32)
 CLASSES = (X[:, 0] + X[:, 1] > 0).astype(int)
-SHORT = {"seconds": 0.1, "concurrency": (1,), "samples": {"X": X[:6]}, "precisions": ["fp32"]}
+SHORT = {"samples": {"X": X[:6]}, "precisions": ["fp32"]}
 
 
 def test_a_forest_is_served_in_three_ways(tmp_path):
@@ -254,7 +254,7 @@ def test_without_samples_an_estimator_gets_the_type_that_it_takes(tmp_path):
     """This one takes nothing but what it was fitted on."""
     table = np.random.default_rng(0).standard_normal((40, 3))
     joblib.dump(KMeans(2, n_init=1).fit(table), tmp_path / "groups.joblib")
-    found = converted(tmp_path / "groups.joblib", allow_pickled=True, targets=["sklearn"], concurrency=(1,))
+    found = converted(tmp_path / "groups.joblib", allow_pickled=True, targets=["sklearn"])
     assert found.signature.inputs == (Tensor("X", "FP64", (-1, 3)),) and found.drawn
     assert [(each.status, each.reason) for each in found.tries] == [("ok", "")]
 
@@ -262,7 +262,7 @@ def test_without_samples_an_estimator_gets_the_type_that_it_takes(tmp_path):
 def test_what_fp16_does_not_know_is_a_sentence(tmp_path):
     model = GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0])
     joblib.dump(model, tmp_path / "boosted.joblib")
-    found = converted(tmp_path / "boosted.joblib", allow_pickled=True, targets=["onnx"], concurrency=(1,))
+    found = converted(tmp_path / "boosted.joblib", allow_pickled=True, targets=["onnx"])
     single, half = found.tries
     assert single.status == "ok" and (half.status == "ok" or "into FP16 does not know all operators" in half.reason)
 

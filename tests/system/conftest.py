@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,15 @@ def write_model(tmp_path):
     return write
 
 
-@pytest.fixture
-def serve(tmp_path):
-    """Start servers on the test's repository; what they leave behind is looked for at the end."""
+@contextmanager
+def servers(default: Path | None) -> Iterator[Callable[..., Server]]:
+    """Start servers, on the default repository where none is named; they are ended with the block."""
     started: list[Server] = []
     # Not below tmp_path: the path of a Unix socket may have 107 bytes at most.
     with tempfile.TemporaryDirectory(prefix="tf") as scratch:
 
-        def start(*flags: str, repository: Path | None = None, fault: str = "") -> Server:
-            server = Server(repository or tmp_path / "models", flags, Path(scratch), fault)
+        def start(*flags: str, repository: Path | None = default, fault: str = "") -> Server:
+            server = Server(repository or default, flags, Path(scratch), fault)
             started.append(server)
             return server
 
@@ -83,6 +84,20 @@ def serve(tmp_path):
             if server.process.poll() is None:
                 server.end(signal.SIGKILL)
             server.process.stdout.close()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start servers on the test's repository; what they leave behind is looked for at the end."""
+    with servers(tmp_path / "models") as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def serve_once():
+    """Start servers for all tests of a file, which disturb each other in nothing, on a repository that is named."""
+    with servers(None) as start:
+        yield start
 
 
 @pytest.fixture

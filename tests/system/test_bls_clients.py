@@ -116,9 +116,9 @@ TELLS = ADD_ONE.replace(
 )
 
 
-@pytest.fixture
-def examples(serve):
-    return serve(repository=ROOT / "examples/bls").ready()
+@pytest.fixture(scope="module")
+def examples(serve_once):
+    return serve_once(repository=ROOT / "examples/bls").ready()
 
 
 def tensor(kind, name, values, datatype="FP32"):

@@ -357,6 +357,8 @@ def test_a_trace_has_a_child_for_each_step(serve, write_model, write_ensemble, c
     levels = ("--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS")
     server = serve(f"--trace-config=triton,file={file}", "--trace-config=rate=1", *levels).ready()
     connect(server).infer("e", [tensor(httpclient, "A", LARGE)], request_id="r")
+    # Tensors are long in JSON; the end waits for seconds only, and a busy machine needs more.
+    until(lambda: file.exists() and file.read_text().count('"model_name"') == 5, "all traces are written")
     server.end()
     traces = json.loads(file.read_text())
     found = {each["id"]: (each["model_name"], each.get("parent_id")) for each in traces if "model_name" in each}

@@ -18,16 +18,16 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def examples(serve):
+@pytest.fixture(scope="module")
+def examples(serve_once):
     """The examples' server, ready."""
-    return serve(repository=ROOT / "examples/models").ready()
+    return serve_once(repository=ROOT / "examples/models").ready()
 
 
-@pytest.fixture
-def types(serve):
+@pytest.fixture(scope="module")
+def types(serve_once):
     """A server of the model that has every data type, ready."""
-    return serve("--exit-on-error=false", repository=ROOT / "tests/oracle/models").ready()
+    return serve_once("--exit-on-error=false", repository=ROOT / "tests/oracle/models").ready()
 
 
 @pytest.fixture
