@@ -152,6 +152,14 @@ class DeviceSpace(OutputSpace):
         OutputSpace.__init__(self, writer)
         states = () if model.sequences is None else model.sequences.states
         self._states = frozenset(state.output_name for state in states)  # kept in host memory
+        self._may_stay = True
+
+    def open(self, requests, places=True):
+        """See OutputSpace.  Without places nothing stays either: a backend may have one memory for all executions, and
+        of halves of a batch both are executed before the first one's answers are written.
+        """
+        OutputSpace.open(self, requests, places)
+        self._may_stay = places
 
     def wants(self, name):
         """See OutputSpace; the state of sequences is always wanted."""
@@ -163,7 +171,7 @@ class DeviceSpace(OutputSpace):
         It is a DeviceArray then; requests that want it otherwise get copies of their parts.
         """
         spec = self._writer.spec_of(name)
-        if spec is None or name in self._states:
+        if spec is None or name in self._states or not self._may_stay:
             return False
         return any(_stays(request, spec.index) for request in self._requests if not request.null)
 
