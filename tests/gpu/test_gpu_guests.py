@@ -48,6 +48,23 @@ class Told(Told):
 """
 )
 
+CALLS = """
+import json
+
+class Told(Told):
+    # It sends what it makes on the GPU to another model, whose answer it passes on.
+    def answer(self, array):
+        call("cuCtxSetCurrent", self.context)
+        given = pb.Tensor.from_dlpack("B", Made(array))
+        asked = pb.InferenceRequest(
+            model_name="callee", requested_output_names=["B"], inputs=[given],
+            preferred_memory=pb.PreferredMemory(pb.TRITONSERVER_MEMORY_GPU),
+            parameters={"script": json.dumps([["made", 1]])})
+        (found,) = asked.exec().output_tensors()
+        assert found.is_cpu()
+        return answer(found.as_numpy())
+"""
+
 
 def script(name="A", more=ON_GPU, extra=""):
     """A guest that adds 1 to what must come in host memory."""
@@ -99,6 +116,14 @@ def test_a_guest_that_a_model_on_a_gpu_calls(stand_in, serve_guests, join, conne
     steps = ["made", 1], ["call", "guest", []], ["is_cpu", True]
     before = stand_in.counted()
     assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+    assert stand_in.counted()["opened"] == before["opened"]
+
+
+def test_a_guest_that_calls_a_model_on_a_gpu_is_lent_nothing(started, stand_in, write_model):
+    write_model("callee", NODE, FLOATS + GPU + STAYS)
+    _, client, _ = started(script("B", extra=LEAVES + CALLS))
+    before = stand_in.counted()
+    assert run(client, "guest", VALUES).tolist() == (VALUES + 2).tolist()
     assert stand_in.counted()["opened"] == before["opened"]
 
 

@@ -14,6 +14,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import BATCHED, CONFIG, GPU, IDENTITY, ROWS, STAYS
+from tests.gpu.stand_in_driver import OUT_OF_MEMORY
 from tests.system.array_calls import executions
 from tests.system.helpers import ROOT
 from tests.system.tensorrt_plans import doubler, parameters, plan, tensor
@@ -257,3 +258,60 @@ assert (found == rows).all(), found
 
 def test_arrays_and_tensors_on_the_gpu_are_joined_for_a_framework_that_does_not(gpu):
     subprocess.run([sys.executable, "-c", JOINED], check=True, cwd=ROOT, timeout=60)
+
+
+STREAMED = (
+    JOINED[: JOINED.index("rows =")]
+    + """
+import triton_python_backend_utils as pb_utils
+from tisfast_worker import dlpack
+
+class Made(Memory):
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, stream):
+        assert stream == 1
+        return dlpack.capsule_of(self, self.address, self.shape, 11, (2, 0))
+
+stream, found = ctypes.c_void_p(), np.zeros(4, np.uint8)
+call("cuStreamCreate", ctypes.byref(stream), 1)
+for value, take in enumerate((lambda t: t.__dlpack__(stream=stream.value), lambda t: t.to_dlpack()), 7):
+    made = Made(4)
+    for each in (1, 2, value):  # one behind the other, so a copy in another stream comes before the last
+        call("cuMemsetD8Async", made.pointer, ctypes.c_ubyte(each), ctypes.c_size_t(4), None)
+    capsule = take(pb_utils.Tensor.from_dlpack("X", made))
+    host = found.ctypes.data_as(ctypes.c_void_p)
+    call("cuMemcpyDtoHAsync_v2", host, made.pointer, ctypes.c_size_t(4), stream)
+    call("cuStreamSynchronize", stream)
+    assert found.tolist() == [value] * 4, found
+"""
+)
+
+
+def test_a_consumer_in_another_stream_sees_what_was_queued(stand_in):
+    stand_in.set(delay_us=200_000)
+    subprocess.run([sys.executable, "-c", STREAMED], check=True, cwd=ROOT, timeout=60)
+
+
+REFUSED = (
+    JOINED[: JOINED.index("rows =")]
+    + """
+from tisfast_worker.errors import TritonModelException
+
+given, joined = Memory(32), Memory(64)
+try:
+    cuda.join(joined.address, [DeviceInput("X", 11, given), np.ones(8, np.float32)])
+    raise AssertionError("nothing was refused")
+except TritonModelException as error:
+    assert "cuMemcpyHtoDAsync_v2" in str(error), error
+call("cuMemFree_v2", joined.pointer)
+call("cuCtxSynchronize")  # tells of what was queued for memory that is there no more
+"""
+)
+
+
+def test_what_was_queued_before_a_refusal_is_done_when_it_is_told(stand_in):
+    stand_in.set(delay_us=200_000)
+    stand_in.fail("cuMemcpyHtoDAsync_v2", OUT_OF_MEMORY, times=1)
+    subprocess.run([sys.executable, "-c", REFUSED], check=True, cwd=ROOT, timeout=60)

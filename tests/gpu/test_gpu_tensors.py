@@ -252,8 +252,15 @@ def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export
     assert gpu.counted()["used_after_free"] == 0
 
 
-@pytest.mark.parametrize("call", ["cuCtxSynchronize", "cuStreamSynchronize"])
-def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_in, call):
+@pytest.mark.parametrize(
+    ("call", "code", "text"),
+    [
+        ("cuCtxSynchronize", LAUNCH_FAILED, "unspecified launch failure"),
+        ("cuStreamSynchronize", LAUNCH_FAILED, "unspecified launch failure"),
+        ("cuCtxSynchronize", 810, "error 810"),  # of MPS, after another client's fault
+    ],
+)
+def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_in, call, code, text):  # noqa: PLR0917
     server, client = started(IDENTITY)
     given, wanted = export(NBYTES), export(NBYTES)
     given.write(VALUES.tobytes())
@@ -261,8 +268,8 @@ def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_i
     register(client, "wanted", wanted)
     client.infer("m", **asked(tritonclient.http, output="wanted"))
     worker = server.worker("m_0_0")
-    stand_in.fail(call, LAUNCH_FAILED, times=1)
-    with pytest.raises(InferenceServerException, match=f"{call}: unspecified launch failure"):
+    stand_in.fail(call, code, times=1)
+    with pytest.raises(InferenceServerException, match=f"{call}: {text}"):
         client.infer("m", **asked(tritonclient.http, output="wanted"))
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     client.infer("m", **asked(tritonclient.http, output="wanted"))

@@ -54,7 +54,7 @@ values = np.arange(int(sys.argv[1]), dtype=np.float32)
 tensor = pb.Tensor.from_dlpack("OUTPUT0", OnGpu(values))
 assert not tensor.is_cpu() and tensor.__dlpack_device__() == (2, 3)
 assert tensor.shape() == [len(values)] and tensor.triton_dtype() == 11
-again = pb.Tensor.from_dlpack("OUTPUT1", tensor.to_dlpack())
+again = pb.Tensor.from_dlpack("OUTPUT1", tensor)
 assert not again.is_cpu()
 try:
     tensor.as_numpy()

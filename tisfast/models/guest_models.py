@@ -28,6 +28,7 @@ from tisfast.processes.worker import Birth, Worker
 from tisfast.repo.layout import GIVEN_NAME, VERSION_MAX, is_given_name
 from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.snapshot import Snapshot
+from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
@@ -210,7 +211,10 @@ class GuestModels:
         beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
         served = await assemble(self._context, version, config, beside, self._births(model), GuestHost())
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
-        served.runtime.signature.copies_regions = served.runtime.signature.copies_devices = True
+        signature = served.runtime.signature
+        signature.copies_regions = signature.copies_devices = True
+        # Nobody can end a guest that is sent away, so nothing on a GPU may be lent to it: what others have is theirs alone.
+        signature.device_inputs = signature.device_outputs = NO_DEVICE
         try:
             await gather(*(instance.load() for instance in served.instances))
             if self._stopping or any(instance.is_over for instance in served.instances):

@@ -105,15 +105,17 @@ def join(to, parts):
     held = [numpy.ascontiguousarray(part) if isinstance(part, numpy.ndarray) else part for part in parts]
     try:
         with _Context(0) as call:
-            for part in held:
-                if isinstance(part, numpy.ndarray):
-                    nbytes = part.nbytes
-                    call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, None)
-                else:
-                    nbytes = part.nbytes()
-                    call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, None)
-                to += nbytes
-            call("cuCtxSynchronize")
+            try:
+                for part in held:
+                    if isinstance(part, numpy.ndarray):
+                        nbytes = part.nbytes
+                        call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, None)
+                    else:
+                        nbytes = part.nbytes()
+                        call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, None)
+                    to += nbytes
+            finally:  # also what was queued before a refusal: both memories may become other tensors'
+                call("cuCtxSynchronize")
     except CudaError as error:
         raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
 
@@ -217,9 +219,13 @@ class OpenedMemory:
         pointer = _ADDRESS()
         device, context = ctypes.c_int(), _POINTER()
         with _Context(0) as call:
-            call("cuIpcOpenMemHandle_v2", pointer, _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
             call("cuDeviceGet", device, 0)
             call("cuDevicePrimaryCtxRetain", context, device.value)
+            try:  # last: what is open is closed only with this object
+                call("cuIpcOpenMemHandle_v2", pointer, _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+            except CudaError:
+                call("cuDevicePrimaryCtxRelease_v2", device.value)
+                raise
         self.address, self._device = pointer.value, device.value
 
     def __del__(self):

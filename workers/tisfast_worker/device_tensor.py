@@ -13,6 +13,7 @@ from tisfast_worker.tensor import Tensor, count
 _UINT8 = 2
 DEVICE = (2, 0)
 """DLPack's CUDA, and the number of the only GPU that is visible."""
+_ORDERED = (None, 1, -1)  # DLPack's numbers: the legacy default stream, and no order wanted
 
 
 class ClientMemory:
@@ -116,7 +117,17 @@ class DeviceTensor(Tensor):
         return False
 
     def to_dlpack(self):
-        """A DLPack capsule over the same GPU memory."""
+        """A DLPack capsule over the same GPU memory, for any stream: what was queued is done.
+
+        Raises TritonModelException.
+        """
+        self._settle()
+        return self._capsule()
+
+    def _settle(self):
+        cuda.wait(self._device[1])
+
+    def _capsule(self):
         return dlpack.capsule_of(self._memory, self._memory.address, self._memory.shape, self._code, self._device)
 
     def bytes_to_dlpack(self):
@@ -124,8 +135,10 @@ class DeviceTensor(Tensor):
         return dlpack.capsule_of(self._memory, self.address(), (self.nbytes(),), _UINT8, self._device)
 
     def __dlpack__(self, *, stream=None, **_wanted):
-        """The DLPack protocol.  Its computation must be done, or be waited for by the consumer's stream."""
-        return self.to_dlpack()
+        """The DLPack protocol: safe to be read in `stream`.  Adopting ordered the legacy default stream behind its
+        computation; other streams may not be, so that is waited for.
+        """
+        return self._capsule() if stream in _ORDERED else self.to_dlpack()
 
     def __dlpack_device__(self):
         """(device type, device id)."""
@@ -149,3 +162,6 @@ class DeviceInput(DeviceTensor):
     def __init__(self, name, code, memory):
         """`memory`: a ClientMemory."""
         DeviceTensor.__init__(self, name, code, memory, DEVICE)
+
+    def _settle(self):
+        """It was there before this process was told of it."""
