@@ -316,7 +316,7 @@ def test_where_the_server_can_export_nothing_it_is_asked_once_while_there_are_re
     for _ in range(5):
         assert passed_on(client)
     assert stand_in.counted()["faults_met"] == 1
-    server.says("there is no GPU memory for tensors between models (the server cannot lend 16777216 bytes")
+    server.says("there is no GPU memory for tensors between models (allocating 16777216 bytes")
     assert len(lines(server, "by way of")) == 1
 
 

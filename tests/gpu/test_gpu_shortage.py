@@ -163,4 +163,4 @@ def test_where_there_is_no_room_to_lend_tensors_go_by_way_of_host_memory(stand_i
     for _ in range(2):
         assert client.infer("m", [tensor]).as_numpy("B").tolist() == values.tolist()
     assert copies(stand_in, before) == [2, 2, 0]
-    server.says("the server cannot lend 16777216 bytes of GPU memory: cuMemAlloc_v2: out of memory")
+    server.says("allocating 16777216 bytes of GPU memory failed: cuMemAlloc_v2: out of memory")

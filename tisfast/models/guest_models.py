@@ -213,7 +213,7 @@ class GuestModels:
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
         signature = served.runtime.signature
         signature.copies_regions = signature.copies_devices = True
-        # Nobody can end a guest that is sent away, so nothing on a GPU may be lent to it: what others have is theirs alone.
+        # A guest that is sent away lives on, so nothing on a GPU is lent to it: it would write there still.
         signature.device_inputs = signature.device_outputs = NO_DEVICE
         try:
             await gather(*(instance.load() for instance in served.instances))

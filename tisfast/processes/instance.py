@@ -287,9 +287,11 @@ class Instance:
                 await self._warm_up.run(link, worker)
         except BaseException as error:
             self._worker = None
-            link.close()
-            if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
-                await _ends(worker, limits.KILL_SECONDS_MAX)
+            try:
+                if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
+                    await _ends(worker, limits.KILL_SECONDS_MAX)
+            finally:
+                link.close()  # not before: what it was lent on a GPU would be another one's while it still lives
             raise
         if worker.ended.done():
             self._worker = None
