@@ -81,7 +81,7 @@ def lending(stand_in):
             asyncio.set_event_loop(loop)
             cuda = Cuda(str(stand_in.library))
             allocating = Allocating(cuda)
-            pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, 0, CudaSharing(), idle_seconds=0)
+            pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, CudaSharing(), idle_seconds=0)
             loop.run_until_complete(work(pool, cuda.uuid_of(0), allocating))
             loop.run_until_complete(others_end())
 
@@ -137,6 +137,19 @@ def test_a_part_whose_gpu_is_lost_is_not_lent_again(lending, stand_in):
         await comes_true(lambda: stand_in.allocated() <= before + PART)  # the lost one's is nobody's affair
 
     lending(work)
+
+
+@pytest.mark.parametrize("number", ["x", -1, None, 1 << 60])
+def test_a_message_without_a_number_is_passed_over(lending, caplog, number):
+    async def work(pool, uuid, _):
+        pool.unopened({"unopened": number, "error": "why"}, Borrower())
+        pool.copy({"n": number, "copy": 0, "offset": 0, "bytes": 1}, Borrower(), None)
+        assert "error" not in await Borrower().borrows(pool, uuid)
+
+    lending(work)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        f"a message about GPU memory has {number!r} as {key!r}: it is passed over" for key in ("unopened", "n")
+    ]
 
 
 @pytest.mark.parametrize("dies", [False, True])

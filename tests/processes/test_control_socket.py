@@ -46,6 +46,23 @@ def test_messages_reach_their_worker_after_hello(control, peer, run):
     assert heard[1] == {"t": "log", "n": 1}
 
 
+def test_messages_behind_one_that_meets_a_bug_are_heard(control, peer, run, caplog):
+    heard: list[int] = []
+
+    def hear(message):
+        heard.append(message["n"])
+        if message["n"] == 1:
+            raise RuntimeError("a bug")
+
+    control.expect("w", TOKEN, hear)
+    for number in range(4):
+        say(peer, t="hello" if number == 0 else "log", id="w", token=TOKEN, n=number)
+    run(until(lambda: len(heard) == 4))
+    assert heard == [0, 1, 2, 3]
+    (record,) = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert record.getMessage() == "a control message 'log' met a bug of the server"
+
+
 def test_answers_go_to_the_peer_that_said_hello(control, peer, run):
     heard: list[dict] = []
     control.expect("w", TOKEN, heard.append)

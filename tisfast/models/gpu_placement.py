@@ -111,7 +111,7 @@ class Placement:
             if instance.kind == "GPU" and self._is_over_limit(instance.device_id):
                 raise Unavailable(
                     f"can not create model '{model}': memory limit set for GPU {instance.device_id} has exceeded, "
-                    f"model loading is rejected. {self._usage(instance.device_id)}"
+                    f"model loading is rejected. {self._usage(instance.device_id)}".rstrip()
                 )
         return placed
 

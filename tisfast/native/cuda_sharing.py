@@ -45,10 +45,13 @@ class SeenGpu(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """Why the driver cannot be asked.  is_crash: it ended the process that asked it, so that no other is to ask."""
+    """Why the driver cannot be asked.  is_crash: it ended the process that asked it, so that no other is to ask;
+    is_open: the process that asked has not said anything, so nothing is known.
+    """
 
     reason: str
     is_crash: bool = False
+    is_open: bool = False
 
 
 def seen_gpus(script: str = cuda_look.__file__, seconds: float = limits.GPU_LOOK_SECONDS_MAX) -> list[SeenGpu] | Unseen:
@@ -56,12 +59,13 @@ def seen_gpus(script: str = cuda_look.__file__, seconds: float = limits.GPU_LOOK
     try:
         ran = subprocess.run([sys.executable, "-I", script], capture_output=True, timeout=seconds, check=False)
         if ran.returncode:
-            return Unseen(f"a trial of it ended with exit status {ran.returncode}", ran.returncode < 0)
+            text, crashed = f"a trial of it ended with exit status {ran.returncode}", ran.returncode < 0
+            return Unseen(text, is_crash=crashed, is_open=not crashed)
         found = json.loads(ran.stdout)
     except subprocess.TimeoutExpired:
-        return Unseen(f"a trial of it has not ended within {seconds:g} s")
+        return Unseen(f"a trial of it has not ended within {seconds:g} s", is_open=True)
     except (OSError, ValueError) as error:
-        return Unseen(f"a trial of it failed: {error}")
+        return Unseen(f"a trial of it failed: {error}", is_open=True)
     if "error" in found:
         return Unseen(str(found["error"]))
     return [_seen(gpu) for gpu in found["gpus"]]
@@ -82,6 +86,8 @@ def is_wsl(kernel: Path = KERNEL) -> bool:
 
 def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool) -> list[str]:
     """What is to be said of CUDA IPC here, a sentence for each reason: which GPUs, why, what follows, what to do."""
+    if isinstance(seen, Unseen) and seen.is_open:
+        return [f"it is not known whether the CUDA driver can be used ({seen.reason}). {TRIED} ({DOCS})"]
     if isinstance(seen, Unseen):
         return [
             f"the CUDA driver cannot be used ({seen.reason}): CUDA regions are refused, and {HOST_INSTEAD}. Look "
@@ -131,13 +137,12 @@ class CudaSharing:
     def look(self) -> None:
         """Look at the machine's GPUs, and log what is to be said in one line.  For a thread beside the start."""
         seen = seen_gpus()
-        said = sentences(seen, wsl=is_wsl())
-        if said:
-            log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
         if not isinstance(seen, Unseen):
             self._seen = seen
         elif seen.is_crash:
             self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
+        if said := sentences(seen, wsl=is_wsl()):  # who reads it can rely on what it says
+            log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
 
     def refusal(self, number: int) -> str:
         """Why no handle of this GPU, as CUDA counts them, can work; "" where one may."""

@@ -114,7 +114,11 @@ class ControlSocket:
             return
         worker = self._ids.get(peer) or self._admit(peer, message)
         if worker is not None:
-            self._expected[worker][1](message)
+            try:
+                self._expected[worker][1](message)
+            except Exception as error:  # a bug of ours, which must not keep the messages of all others from us
+                about = {"instance": worker}
+                log.critical("a control message %r met a bug of the server", message["t"], exc_info=error, extra=about)
 
     def _admit(self, peer: bytes, message: Message) -> str | None:
         """The id that an unknown peer may speak for, or None."""

@@ -14,10 +14,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tisfast import tuning
+from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing
@@ -67,9 +68,9 @@ def _natural(message: Message, key: str) -> int:
 class GpuPool:
     """The pools of all GPUs.
 
-    load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it; otherwise:
-    of GPUs that are not in it; sharing: what is known of CUDA IPC here; idle_seconds: how long a part is free before it
-    goes back to the GPU.
+    load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it, of others
+    limits.CUDA_POOL_BYTES; sharing: what is known of CUDA IPC here; copies: threads for what is long to copy, None: the
+    loop's own; idle_seconds: how long a part is free before it goes back to the GPU.
     """
 
     def __init__(
@@ -77,12 +78,12 @@ class GpuPool:
         loop: asyncio.AbstractEventLoop,
         load: Callable[[], Cuda],
         pools: Mapping[int, int],
-        otherwise: int,
         sharing: CudaSharing,
+        copies: Executor | None = None,
         idle_seconds: float = tuning.ARENA_TRIM_SECONDS,
     ) -> None:
-        self._loop, self._load, self._pools, self._otherwise = loop, load, pools, otherwise
-        self._sharing, self._idle_seconds = sharing, idle_seconds
+        self._loop, self._load, self._pools = loop, load, pools
+        self._sharing, self._copies, self._idle_seconds = sharing, copies, idle_seconds
         self._cuda: Cuda | None = None
         self._turn = asyncio.Lock()
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
@@ -96,22 +97,33 @@ class GpuPool:
 
     def unopened(self, message: Message, borrower: BorrowerFace) -> None:
         """A worker says that it cannot open GPU memory."""
-        reason = str(message.get("error", ""))
-        borrower.unopened(_natural(message, "unopened"))
+        reason = str(message.get("error", ""))[: limits.TOLD_ONCE_CHARS_MAX]
+        try:
+            share = _natural(message, "unopened")
+        except Unavailable as error:
+            log.warning("%s: it is passed over", error)
+            return
+        borrower.unopened(share)
         what = "a model's process cannot use GPU memory of another process"
         self._sharing.failed(what, reason, "such tensors go by way of host memory")
 
     def copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
         """Copy some for the worker to host memory, and answer, later."""
-        self._start(self._copy(message, borrower, reply))
+        try:
+            number = _natural(message, "n")
+        except Unavailable as error:
+            log.warning("%s: it is passed over", error)
+            return
+        self._start(self._copy(number, message, borrower, reply))
 
-    async def _copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
-        number = _natural(message, "n")
+    async def _copy(
+        self, number: int, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]
+    ) -> None:
         answer: Message = {"t": "answer", "n": number}
         try:
             share, offset, nbytes = (_natural(message, key) for key in ("copy", "offset", "bytes"))
             file, block = borrower.copying(number, share, nbytes)
-            await asyncio.to_thread(file.copy_to, offset, block, nbytes)
+            await self._loop.run_in_executor(self._copies, file.copy_to, offset, block, nbytes)
             answer["at"] = block.offset
         except TisError as error:
             borrower.copied(number)
@@ -141,7 +153,7 @@ class GpuPool:
 
     def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
         """A part that nobody has.  In a thread, as the driver takes long to begin; one at a time."""
-        pool, free = self._pools.get(gpu, self._otherwise), self._free.setdefault(gpu, deque())
+        pool, free = self._pools.get(gpu, limits.CUDA_POOL_BYTES), self._free.setdefault(gpu, deque())
         nbytes = pool // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
         if not nbytes:
             raise Unavailable(

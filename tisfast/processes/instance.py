@@ -291,7 +291,7 @@ class Instance:
                 if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
                     await _ends(worker, limits.KILL_SECONDS_MAX)
             finally:
-                link.close()  # not before: what it was lent on a GPU would be another one's while it still lives
+                link.close()  # what it was lent on a GPU is another one's from now on
             raise
         if worker.ended.done():
             self._worker = None

@@ -11,7 +11,12 @@ from tisfast_worker.serving_context import current, enter
 
 
 class ControlClosed(Exception):  # noqa: N818 - an end, not a mistake
-    """The server closed the control socket, or died."""
+    """The server closed the control socket, or died, or did not answer in time.
+
+    number: of the question that has no answer; 0 without one.
+    """
+
+    number = 0
 
 
 def _always_ready():
@@ -56,7 +61,9 @@ class ControlMessages:
         try:
             self.send(dict(message, n=number))
             if not question.answered.wait(seconds):
-                raise ControlClosed(f"the server did not answer within {seconds} s")
+                error = ControlClosed(f"the server did not answer within {seconds} s")
+                error.number = number
+                raise error
         finally:
             del self._asked[number]
         return question.answer

@@ -147,6 +147,8 @@ class DeviceArena:
         except ControlClosed as error:
             current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
         except CudaError as error:
+            if error.is_fatal:
+                return  # the process is about to end, which says why
             self._ask_at = self._unopened_until = time.monotonic() + limits.LENT_REFUSED_SECONDS
             current().tell({"t": "gpu_memory", "unopened": _LENT_SHARE, "error": str(error)})
 

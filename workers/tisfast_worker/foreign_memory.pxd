@@ -3,7 +3,7 @@ cimport cython
 
 
 cdef class Share:
-    cdef public object begin, end, failed, fd, guarded, handle, number, opened, serial
+    cdef public object begin, end, failed, failed_until, fd, guarded, handle, number, opened, serial
 
 
 cdef class ForeignMemory:

@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections import deque
 
 from tisfast_worker import limits
@@ -50,14 +51,14 @@ class Share:
         self.number, self.serial, self.fd, self.guarded = number, serial, fd, guarded
         self.begin, self.end = begin, begin + nbytes
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
-        self.failed = ""  # why, when it could not be opened: it is not tried again
+        self.failed, self.failed_until = "", 0.0  # why, when it could not be opened: it is not tried before then
 
     def memory(self):
         """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError.
 
         The server is told of what cannot be opened, and refers to it no more.
         """
-        if self.failed:
+        if time.monotonic() < self.failed_until:
             raise CudaError(self.failed)
         if self.opened is None:
             try:
@@ -69,9 +70,10 @@ class Share:
 
     def refuse(self, error):
         """GPU memory that this process cannot use, because of this CudaError."""
-        if error.is_fatal or self.failed:
+        if error.is_fatal or time.monotonic() < self.failed_until:
             return  # the process ends, or has said so
         self.failed = str(error)  # not the error, whose frames keep the request
+        self.failed_until = time.monotonic() + limits.LENT_REFUSED_SECONDS
         tell = current().tell
         if tell is not None:
             tell({"t": "gpu_memory", "unopened": self.number, "error": str(error)})
@@ -248,6 +250,7 @@ class ForeignMemory:
             answer = current().ask(asked)
         except ControlClosed as closed:
             answer = {"error": str(closed)}
+            current().tell({"t": "gpu_memory", "copied": closed.number})  # it is taken by nobody now
         if "error" in answer:
             raise WireError(_UNOPENED.format(layout.name, error, answer["error"]))
         copy = bytearray(self.inputs[answer["at"] : answer["at"] + nbytes])

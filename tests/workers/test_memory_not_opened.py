@@ -1,0 +1,103 @@
+"""GPU memory of another process that this one cannot open: when it is tried again, and what the server is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from tisfast_worker import device_arena, foreign_memory, limits, serving_context
+from tisfast_worker.cuda import CudaError
+
+REFUSED = CudaError("cuIpcOpenMemHandle_v2: invalid device context", 201)
+LOST = CudaError("cuStreamCreate: unspecified launch failure", 719)
+HANDLE = b"h" * 64
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """The server, as a worker speaks to it: `told`, and `asked` with an answer to each question; `now`: the time."""
+    found = SimpleNamespace(told=[], asked=[], now=1000.0)
+    serving = serving_context.current()
+
+    def ask(message):
+        found.asked.append(message)
+        return {"handle": HANDLE, "bytes": 1 << 21}
+
+    monkeypatch.setattr(serving, "tell", found.told.append)
+    monkeypatch.setattr(serving, "ask", ask)
+    clock = SimpleNamespace(monotonic=lambda: found.now)
+    monkeypatch.setattr(foreign_memory, "time", clock)
+    monkeypatch.setattr(device_arena, "time", clock)
+    return found
+
+
+@pytest.fixture
+def opens(monkeypatch):
+    """opens(error, ...): what the next tries to open memory meet; None and those behind: it opens."""
+
+    def order(*errors):
+        left = list(errors)
+
+        def open_it(handle):
+            assert handle == HANDLE
+            error = left.pop(0) if left else None
+            if error is not None:
+                raise error
+            return SimpleNamespace(address=0)
+
+        for module in (foreign_memory, device_arena):
+            monkeypatch.setattr(module, "OpenedMemory", open_it)
+        monkeypatch.setattr(device_arena, "uuid", lambda: b"u" * 16)
+        monkeypatch.setattr(device_arena.cuda, "stream", lambda device: None)
+
+    return order
+
+
+def share():
+    made = foreign_memory.Share(3, 1, -1, True, 0, 64)
+    made.handle = HANDLE
+    return made
+
+
+def test_a_share_is_tried_again_after_its_time(server, opens):
+    opens(REFUSED)
+    found = share()
+    for _ in range(2):  # the driver is asked in the first one only
+        with pytest.raises(CudaError, match="invalid device context"):
+            found.memory()
+    assert server.told == [{"t": "gpu_memory", "unopened": 3, "error": str(REFUSED)}]
+    server.now += limits.LENT_REFUSED_SECONDS
+    assert found.memory() is found.memory()
+
+
+def test_the_server_is_told_again_where_the_second_try_fails(server, opens):
+    opens(REFUSED, REFUSED)
+    found = share()
+    for _ in range(2):
+        with pytest.raises(CudaError):
+            found.memory()
+        server.now += limits.LENT_REFUSED_SECONDS
+    assert len(server.told) == 2
+
+
+def lent():
+    """An arena of an instance that may borrow."""
+    library = SimpleNamespace(tf_arena_new=lambda *_: 1, tf_output_take=lambda *_: 64)
+    return device_arena.DeviceArena(library, lambda: None, SimpleNamespace(device_lost=None))
+
+
+def test_what_was_lent_in_vain_is_not_asked_for_again_when_idle(server, opens):
+    opens(REFUSED)
+    arena = lent()
+    assert arena._take(64) == 0
+    assert [each["unopened"] for each in server.told] == [device_arena._LENT_SHARE]
+    arena.rest()
+    assert arena._take(64) == 0 and len(server.asked) == 1
+    server.now += limits.LENT_REFUSED_SECONDS
+    assert arena._take(64) == 64 and len(server.asked) == 2
+
+
+def test_a_process_that_has_lost_its_gpu_does_not_say_that_it_cannot_open_memory(server, opens):
+    opens(LOST)
+    assert lent()._take(64) == 0
+    assert server.told == []
