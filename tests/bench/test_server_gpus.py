@@ -15,6 +15,7 @@ from tisfast.bench.openmetrics import openmetrics
 from tisfast.bench.results import GpuUse, Settings, Usage
 from tisfast.bench.server_gpus import OUTERMOST, GpuSample, gpu_uses, gpus_of, gpus_together
 from tisfast.bench.server_processes import ServerProcesses, used
+from tisfast.bench.server_side import Models, ServerSide
 from tisfast.bench.text import level_text
 from tisfast.client.address import Address
 from tisfast.native.nvml import open_nvml
@@ -73,6 +74,24 @@ def test_a_server_is_looked_at_with_its_gpus():
         after = processes.look()
     assert used(before, after).gpus["GPU-1"].memory_bytes == 123
     assert not used(before, after).gpus["GPU-1"].whole
+
+
+def test_nvml_is_shut_down_at_the_end():
+    class Nothing:
+        def statistics(self, _):
+            return []
+
+    library = Library()
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        address = Address("127.0.0.1", mine.getsockname()[1], grpc=False, tls=False)
+        processes = ServerProcesses(address, open_gpus=lambda: open_nvml(lambda _: library))
+        side = ServerSide(Nothing(), Models("", ""), processes)
+        assert side.look().result(10).sample is not None
+        assert library.shut == 0
+        for _ in range(2):
+            side.close()
+    assert library.ended.wait(10)
+    assert library.shut == 1
 
 
 def test_all_outputs_show_them():

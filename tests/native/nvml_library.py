@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 NO_SUCH = 3
 
 
@@ -10,12 +12,15 @@ class Library:
 
     def __init__(self, start=0):
         self.start, self.energy = start, 5_000
+        self.shut, self.ended = 0, threading.Event()
         self.running = [(77, 1 << 20), (78, 1 << 21), (77, 1 << 10), (79, (1 << 64) - 1)]
 
     def nvmlInit_v2(self):
         return self.start
 
     def nvmlShutdown(self):
+        self.shut += 1
+        self.ended.set()
         return 0
 
     def nvmlDeviceGetCount_v2(self, count):

@@ -66,6 +66,12 @@ class ServerProcesses:
         gpus = gpus_of(self._nvml, pids, self._proc)
         return Sample(pid, name, time.monotonic_ns(), {each: cpu_ns(each, self._proc) for each in pids}, memory, gpus)
 
+    def close(self) -> None:
+        """No further look: let go of NVML."""
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            nvml.close()
+
 
 def used(before: Sample | None, after: Sample | None) -> Usage | None:
     """Between two looks.  Time of a process that has ended meanwhile is not known."""

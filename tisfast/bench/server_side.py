@@ -142,6 +142,7 @@ class ServerSide:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench-statistics")
         self._last: Future[Counters | None] | None = None
         self.failure = ""
+        self._is_closed = False
 
     def look(self) -> Future[Counters | None]:
         """What the server has counted until now; None: it does not say.
@@ -170,7 +171,10 @@ class ServerSide:
 
     def close(self) -> None:
         """Ends the thread, and does not wait for an answer that does not come."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None and not self._is_closed:
+            self._thread.submit(self._processes.close)  # behind a look that is under way
+        self._is_closed = True
+        self._thread.shutdown(wait=False)
 
 
 def composing_models(config: Mapping[str, Any]) -> list[tuple[str, str]]:
