@@ -127,6 +127,13 @@ def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it()
     assert named == {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
+def test_a_limit_of_a_gpu_that_is_not_there_is_told(caplog):
+    placement(WorkerSettings("/usr/bin/python3", cuda_visible=None, gpu_limits=((1, 0.5), (2, 0.8))), Gpus(1, 1), 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "--model-load-gpu-limit=2:0.8 limits nothing: there is no GPU 2, models may use 2 GPUs here, counted from 0"
+    ]
+
+
 def test_the_machine_s_gpus_come_from_the_library_or_else_from_the_driver():
     settings = WorkerSettings("/usr/bin/python3", cuda_visible=None)
     assert placement(settings, Gpus(1, 1), 5).usable == (0, 1)

@@ -203,8 +203,15 @@ def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Pla
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
         return Placement(())
+    names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
+    for number, limit in settings.gpu_limits:
+        if number >= len(names):
+            log.warning(
+                "--model-load-gpu-limit=%d:%g limits nothing: there is no GPU %d, models may use %d GPUs here, counted "
+                "from 0", number, limit, number, len(names),
+            )  # fmt: skip
     return Placement(
-        visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus),
+        names,
         gpus,
         capability_min=settings.capability_min,
         limits=dict(settings.gpu_limits),
