@@ -230,6 +230,26 @@ def test_a_driver_that_refuses_leaves_plain_memory(started, stand_in, code):
     server.says("the driver refuses to register")
 
 
+@pytest.mark.parametrize("call", ["cuMemHostUnregister", "cuCtxSynchronize"])
+def test_what_the_driver_does_not_unregister_stays_pinned_and_is_told_once(started, stand_in, call):
+    server, client = started(MODEL)
+    before = stand_in.counted()
+    assert is_right(client)
+    stand_in.fail(call, OUT_OF_MEMORY, pid=server.worker("m_0_0"))
+    said = server.says("bytes of host memory stay pinned, and this instance pins no more")
+    assert f"({call}: out of memory)" in said["message"]
+    assert pool(server, "used") > 2 * NBYTES  # no page of it is given back
+    stand_in.fail(call, 0)
+    assert is_right(client)  # in the same places, which are in their pieces still
+    assert stand_in.counted()["host_unregistered"] == before["host_unregistered"]
+    until(lambda: pool(server, "used") == 0, "it is tried again when the instance is idle")
+    after = stand_in.counted()
+    assert after["host_unregistered"] - before["host_unregistered"] == 2
+    assert is_right(client)
+    assert stand_in.counted()["host_registered"] == after["host_registered"]
+    assert server.text().count("stay pinned") == 1
+
+
 def test_a_model_that_never_uses_cuda_gets_none(started, stand_in):
     server, client = started(HOST)
     before = stand_in.counted()
@@ -329,7 +349,7 @@ def test_a_copy_to_the_host_that_fails_is_told_and_the_next_is_right(started, st
     _, client = started(MODEL)
     assert is_right(client)
     stand_in.fail("cuMemcpyDtoHAsync_v2", OUT_OF_MEMORY, times=1)
-    with pytest.raises(InferenceServerException, match="copying 16777216 bytes of a tensor from GPU 0"):
+    with pytest.raises(InferenceServerException, match="copying 16777216 bytes of tensor 'B' from GPU 0"):
         infer(client)
     assert is_right(client)
 

@@ -258,6 +258,9 @@ def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export
         ("cuCtxSynchronize", LAUNCH_FAILED, "unspecified launch failure"),
         ("cuStreamSynchronize", LAUNCH_FAILED, "unspecified launch failure"),
         ("cuCtxSynchronize", 810, "error 810"),  # of MPS, after another client's fault
+        ("cuCtxSynchronize", 226, "error 226"),  # of a fault that the hardware contains in this process
+        ("cuCtxSynchronize", 721, "error 721"),  # of a cluster that was not launched as it must be
+        ("cuCtxSynchronize", 911, "error 911"),  # of a graph in another process
     ],
 )
 def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_in, call, code, text):  # noqa: PLR0917
@@ -275,6 +278,25 @@ def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_i
     client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
     server.says("the instance ends, as its process can use the GPU no more")
+    assert "Traceback" not in server.text()
+
+
+def test_a_copy_that_fails_is_told_with_its_output_and_the_driver_s_reason(started, export, stand_in):
+    server, client = started(IDENTITY)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    stand_in.fail("cuMemcpyDtoDAsync_v2", OUT_OF_MEMORY, times=1)
+    text = (
+        f"a response of model 'm' cannot be sent: copying {NBYTES} bytes of tensor 'B' into the client's CUDA region "
+        "failed: cuMemcpyDtoDAsync_v2: out of memory"
+    )
+    with pytest.raises(InferenceServerException, match=text):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert server.text().count(text) == 1
     assert "Traceback" not in server.text()
 
 

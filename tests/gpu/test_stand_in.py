@@ -14,6 +14,7 @@ from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY, SOURCES
 
 NBYTES = 4096
 INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, NOT_READY = 1, 3, 201, 600
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 
 
 class Driver:
@@ -99,6 +100,25 @@ def test_an_event_orders_two_streams(driver, stand_in):
     assert driver("cuEventQuery", event) == 0
     for call, each in (("cuEventDestroy_v2", event), ("cuStreamDestroy_v2", one), ("cuStreamDestroy_v2", other)):
         assert driver(call, each) == 0
+    assert driver("cuMemFree_v2", memory) == 0
+
+
+def test_waiting_for_the_device_breaks_a_capture(driver):
+    stream, other, graph = driver.made("cuStreamCreate", 1), driver.made("cuStreamCreate", 1), ctypes.c_void_p()
+    memory = driver.allocate()
+    for wait, arguments, refused, ended in (
+        ("cuCtxSynchronize", (), CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED),
+        ("cuStreamSynchronize", (stream,), CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED),
+        ("cuStreamSynchronize", (other,), 0, 0),
+    ):
+        assert driver("cuStreamBeginCapture_v2", stream, 0) == 0
+        assert driver("cuMemsetD8Async", memory, ctypes.c_ubyte(9), ctypes.c_size_t(4), stream) == 0
+        assert driver(wait, *arguments) == refused
+        assert driver("cuStreamEndCapture", stream, ctypes.byref(graph)) == ended
+    assert driver("cuGraphDestroy", graph) == driver("cuCtxSynchronize") == 0
+    assert driver.read(memory) == bytes(4)  # it was to go into the graph
+    for each in (stream, other):
+        assert driver("cuStreamDestroy_v2", each) == 0
     assert driver("cuMemFree_v2", memory) == 0
 
 

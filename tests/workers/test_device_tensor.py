@@ -96,9 +96,10 @@ def test_it_stays_on_the_gpu_until_its_bytes_travel(driver, count):
 @pytest.mark.parametrize(("count", "nbytes"), [(6, 24), (6000, 48000)])  # each by itself, and both together
 @pytest.mark.parametrize("function", ["cuInit", "cuMemcpyDtoHAsync_v2"])
 def test_what_the_driver_refuses_is_said(driver, function, count, nbytes):
-    text = f"copying {nbytes} bytes of a tensor from GPU 3 to the host failed: {function}: error 700"
+    names = "tensor 'OUTPUT0'" if count == 6 else "tensors 'OUTPUT0', 'OUTPUT1'"
+    text = f"copying {nbytes} bytes of {names} from GPU 3 to the host failed: {function}: error 700"
     assert text in run(driver, count, FAILS=function).stderr
 
 
 def test_without_a_driver_it_is_said(tmp_path):
-    assert "a tensor from GPU 3 to the host failed: the NVIDIA driver cannot be loaded" in run(tmp_path).stderr
+    assert "tensor 'OUTPUT0' from GPU 3 to the host failed: the NVIDIA driver cannot be loaded" in run(tmp_path).stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 
 import pytest
-from tisfast_worker import device_arena, foreign_memory, limits, serving_context
+from tisfast_worker import device_arena, foreign_memory, limits, native, nursery, serving_context
+from tisfast_worker.control_messages import ControlClosed
 from tisfast_worker.cuda import CudaError
+from tisfast_worker.failure import WireError
 
 REFUSED = CudaError("cuIpcOpenMemHandle_v2: invalid device context", 201)
 LOST = CudaError("cuStreamCreate: unspecified launch failure", 719)
@@ -78,6 +81,25 @@ def test_the_server_is_told_again_where_the_second_try_fails(server, opens):
             found.memory()
         server.now += limits.LENT_REFUSED_SECONDS
     assert len(server.told) == 2
+
+
+def test_a_copy_that_the_server_made_too_late_is_given_back(server, opens, monkeypatch):
+    """Nobody takes it: the server must not keep its place for this instance (GPU_COPIES_MAX)."""
+
+    def ask(message):
+        assert message == {"t": "gpu_memory", "copy": 3, "offset": 16, "bytes": 8}
+        late = ControlClosed("the server did not answer within 30 s")
+        late.number = 41
+        raise late
+
+    monkeypatch.setattr(serving_context.current(), "ask", ask)
+    opens(REFUSED)
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), socket.socketpair()[0].detach())
+    found._shares[3] = share()
+    with pytest.raises(WireError, match="the server cannot copy it: the server did not answer within 30 s"):
+        found.on_device(3 << foreign_memory.SHARE_SHIFT | 16, 8, None, SimpleNamespace(name="A", shape=(2,)))
+    assert server.told[-1] == {"t": "gpu_memory", "copied": 41}
+    found.close()
 
 
 def lent():

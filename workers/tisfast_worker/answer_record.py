@@ -9,7 +9,7 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
-from tisfast_worker.cuda import DeviceLost
+from tisfast_worker.cuda import DeviceLost, GpuFailed
 from tisfast_worker.device_arena import FLAG_STAYS
 from tisfast_worker.device_tensor import DeviceTensor, copy_to_host
 from tisfast_worker.errors import ErrorCode, TritonModelException
@@ -160,9 +160,10 @@ class AnswerWriter:
             return self._wrong(request, str(error), "")
         except OutputArenaFull as error:
             return self.full(error)
-        except DeviceLost as error:
-            self.device_lost = str(error)
-            return self._wrong(request, self.device_lost, "")
+        except GpuFailed as error:
+            if isinstance(error, DeviceLost):
+                self.device_lost = str(error)
+            return self._wrong(request, f"a response of model '{self._model.name}' cannot be sent: {error}", "")
         except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
             text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
             return self._wrong(request, text, traceback_text(error))

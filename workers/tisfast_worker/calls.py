@@ -33,7 +33,7 @@ class Calls:
         lent = plane.device_arena
         devices = None if lent is None else DeviceCalls(lent, plane.foreign.devices, self._ticket_of)
         self._writer = CallWriter(plane, loop.call_arena, self._ticket_of, devices)
-        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release)
+        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release_unread)
         self._numbers = itertools.count(1)
         self._once = threading.Lock()
         self._announced = False
@@ -102,6 +102,7 @@ class Calls:
 
     def _send(self, request, decoupled, waiting, waits):
         """Make the call; an error response when that cannot be done."""
+        self._completions.settle_gpu()  # answers before it make room for this one's
         flags = (ANY_NUMBER if decoupled else 0) | (WAITS if waits else 0)
         parent = self._loop.execution.parent if waits else PARENT.get()
         lease = None if request._trace is None else request._trace.lease
@@ -120,9 +121,15 @@ class Calls:
     def _ticket_of(self, lease):
         return self._loop.execution.ticket_of(lease)
 
-    def _release(self, answer):
-        """An answer's memory may go."""
-        self._completions.post(TF_CALL_DONE, 0, 0, answer)
+    def _release(self, answer, on_gpu):
+        """An answer's memory may go; on_gpu: when the GPU, where it lies, has done what is queued."""
+        if on_gpu:
+            self._completions.post_behind_gpu(TF_CALL_DONE, answer)
+        else:
+            self._completions.post(TF_CALL_DONE, 0, 0, answer)
+
+    def _release_unread(self, answer):
+        self._release(answer, False)
 
     def _say_that_we_call(self):
         with self._once:

@@ -9,7 +9,8 @@ cdef class Completions:
     cdef public DirectFields _slots
     cdef public Py_ssize_t _mask, _first, _tail, _room
     cdef public dict _retained
-    cdef public bint _closed
+    cdef public bint _closed, is_nudged
+    cdef public object behind_gpu, _nudge, _settling, loop_thread
 
     @cython.locals(at="Py_ssize_t", unseen="Py_ssize_t")
     cpdef send(self, list answers, list tickets, list retained, tuple times, batch)

@@ -1,6 +1,5 @@
 """The complete ring: answers from the loop, releases from whatever thread drops the last reference to an input."""
 
-import contextlib
 import ctypes
 import threading
 import time
@@ -8,11 +7,14 @@ import weakref
 from collections import deque
 
 from tisfast_worker import cuda, limits
-from tisfast_worker.errors import TritonModelException
 from tisfast_worker.failure import WireError
 from tisfast_worker.native import COMPLETE_SLOT, SLOT_BYTES, TF_FINAL, TF_RELEASE, TF_RETAINED
+from tisfast_worker.serving_context import current
 
 _NO_TIMES = (0,) * 4
+_KEPT = (
+    "memory that the GPU may still read stays in use, and is looked at again behind the next batch or after 10 s: {}"
+)
 
 
 class Completions:
@@ -38,6 +40,11 @@ class Completions:
         self._posted = deque()  # (kind, flags, status, ticket): slots without block and times
         self._retained = {}  # id(weak reference): (weak reference, ticket)
         self._closed = False
+        self._nudge = library.tf_worker_nudge
+        self.behind_gpu = deque()  # (kind, flags, status, ticket), posted when the GPU has done what is queued
+        self._settling = threading.Lock()  # of who takes from them
+        self.loop_thread = 0  # it settles them, at the latest
+        self.is_nudged = False  # the loop was woken for them
 
     def close(self):
         """Nothing is said any more: of an instance that ends before its process.  What was sent stays sent."""
@@ -91,6 +98,47 @@ class Completions:
         self._posted.append((kind, flags, status, ticket))
         self._send_posted()
 
+    def post_behind_gpu(self, kind, ticket):
+        """Queue a slot that is to be sent when the GPU has done what is queued there: `settle_gpu` does so.
+
+        From finalisers, too, and so it does not wait itself: a model may be capturing a CUDA graph at that moment, and
+        waiting for the device fails then and breaks the capture (cuCtxSynchronize, error 900).
+        """
+        if self._closed:
+            return
+        self.behind_gpu.append((kind, 0, 0, ticket))
+        if threading.get_ident() != self.loop_thread:  # else the loop comes to it by itself
+            self.is_nudged = True
+            self._nudge(self._channel)
+
+    def take_nudge(self):
+        """Whether the loop was woken for what waits for the GPU since this was last asked.  The loop's thread."""
+        was, self.is_nudged = self.is_nudged, False
+        return was
+
+    def settle_gpu(self):
+        """Send what waits for the GPU; whether all of it is sent.
+
+        The loop's thread between two executions, or a thread of the model's that asks for something.  Never a
+        finaliser.  Raises DeviceLost.
+        """
+        waiting = self.behind_gpu
+        if not waiting:
+            return True
+        with self._settling:
+            count = len(waiting)
+            try:
+                cuda.wait(0)
+            except cuda.DeviceLost:
+                raise  # all of it goes with the process
+            except cuda.GpuFailed as error:  # the GPU may still read it: nobody else may have it yet
+                current().log("WARN", _KEPT.format(error), "completions.py", 0, "kept")
+                return False
+            for _ in range(count):
+                self._posted.append(waiting.popleft())
+        self._send_posted()
+        return True
+
     def flush(self):
         """Send what was posted while the ring was full."""
         if self._posted:
@@ -111,9 +159,7 @@ class Completions:
         self._retained[id(reference)] = (reference, ticket)
 
     def _gone_on_gpu(self, reference):
-        with contextlib.suppress(TritonModelException):  # the model is told by the next thing that it does there
-            cuda.wait(0)
-        self._gone(reference)
+        self.post_behind_gpu(TF_RELEASE, self._retained.pop(id(reference))[1])
 
     def _gone(self, reference):
         self.post(TF_RELEASE, 0, 0, self._retained.pop(id(reference))[1])

@@ -45,28 +45,35 @@ _SIGNATURES = {
 
 # After these no call of the process succeeds any more (the driver API's documentation of CUresult).
 FATAL = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
+# What was registered in the context is registered no more: the driver ends, the context is destroyed, or it was reset.
+_ENDED = frozenset({4, 201, 709, 713})
 
 
 class CudaError(Exception):
     """A call of the driver's failed, or there is no driver; the text says what and why.
 
-    is_fatal: this process can use its GPU no more.
+    is_fatal: this process can use its GPU no more; has_ended: the context has let go of what it had.
     """
 
     def __init__(self, text, code=0):
         """`code`: the driver's, 0 without a call."""
         Exception.__init__(self, text)
         self.is_fatal = code in FATAL
+        self.has_ended = self.is_fatal or code in _ENDED
 
 
-class DeviceLost(TritonModelException):
+class GpuFailed(TritonModelException):
+    """What was to be done on the GPU failed; the text says what it was, and the driver's reason."""
+
+
+class DeviceLost(GpuFailed):
     """The process can use its GPU no more: its requests fail, and it must be started again."""
 
 
-def copy_to_host(copies, device):
+def copy_to_host(copies, device, what):
     """Copy from device memory: (address on the host, address, bytes) of each.  They are done when this returns.
 
-    Waits first for all that was queued in the device's context.  Raises TritonModelException.
+    Waits first for all that was queued in the device's context.  `what()`: names them in an error.  Raises GpuFailed.
     """
     copies = [each for each in copies if each[2]]
     if not copies:
@@ -82,12 +89,12 @@ def copy_to_host(copies, device):
                 call("cuStreamSynchronize", ours)
     except CudaError as error:
         nbytes = sum(each[2] for each in copies)
-        text = f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
+        text = f"copying {nbytes} bytes of {what()} from GPU {device} to the host failed: {error}"
         raise _failure(text, error) from None
 
 
 def wait(device):
-    """For all that was queued in the device's context.  Raises TritonModelException for what failed of it."""
+    """For all that was queued in the device's context.  Raises GpuFailed for what failed of it."""
     try:
         with _Context(device) as call:
             call("cuCtxSynchronize")
@@ -98,7 +105,7 @@ def wait(device):
 def join(to, parts):
     """Copy DeviceTensors and arrays to device memory, one behind the other; done when this returns.
 
-    Raises TritonModelException.
+    Raises GpuFailed.
     """
     import numpy  # noqa: PLC0415 - there where arrays are
 
@@ -151,22 +158,29 @@ def pin(address, nbytes):
 
 
 def unpin(addresses):
-    """Undo `pin`, after what is queued.  A context that has failed, or was reset, has let go of all."""
+    """Undo `pin`, after what is queued: {address: the driver's reason} of those that stay pinned.
+
+    A context that has failed, or was reset, has let go of all.
+    """
     try:
         with _Context(0) as call:
             call("cuCtxSynchronize")
-    except CudaError:
-        pass
+    except CudaError as error:
+        if not error.has_ended:  # the GPU may still copy there
+            return dict.fromkeys(addresses, str(error))
+    left = {}
     for address in addresses:
         try:
             with _Context(0) as call:
                 call("cuMemHostUnregister", address)
-        except CudaError:
-            pass
+        except CudaError as error:
+            if not error.has_ended:
+                left[address] = str(error)
+    return left
 
 
 def _failure(text, error):
-    return (DeviceLost if error.is_fatal else TritonModelException)(text)
+    return (DeviceLost if error.is_fatal else GpuFailed)(text)
 
 
 _streams = {}  # by the device's number: a stream of our own
@@ -185,11 +199,11 @@ def stream(device):
     return made
 
 
-def copy(to, source, nbytes):
+def copy(to, source, nbytes, name, where):  # noqa: PLR0913, PLR0917 - what is copied, and what it is
     """From device memory to device memory of the one GPU that this instance sees: what the model queued is done before,
     the copy when this returns.
 
-    Raises TritonModelException.
+    name: of the tensor; where: what it is copied into, for an error.  Raises GpuFailed.
     """
     if not nbytes:
         return
@@ -201,7 +215,7 @@ def copy(to, source, nbytes):
                 call("cuMemcpyDtoDAsync_v2", to, source, nbytes, ours)
                 call("cuStreamSynchronize", ours)
     except CudaError as error:
-        text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
+        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}"
         raise _failure(text, error) from None
 
 

@@ -72,7 +72,8 @@ class DeviceArena:
             return None
         offset = block_offset(part)
         try:
-            cuda.copy(self._memory.address + offset, tensor.address(), nbytes)
+            to = self._memory.address + offset
+            cuda.copy(to, tensor.address(), nbytes, tensor._name, "GPU memory for another model")
         except BaseException as error:
             self.free((part,))
             self._heard(error)

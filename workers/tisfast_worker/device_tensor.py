@@ -77,7 +77,7 @@ class DeviceTensor(Tensor):
         """A copy on the host, of what is there now: a model may write to it again, and send it again."""
         nbytes = self.nbytes()
         host = ctypes.create_string_buffer(max(nbytes, 1))
-        cuda.copy_to_host([(ctypes.addressof(host), self.address(), nbytes)], self._device[1])
+        cuda.copy_to_host([(ctypes.addressof(host), self.address(), nbytes)], self._device[1], lambda: _names([self]))
         return host
 
     def tobytes(self):
@@ -146,12 +146,17 @@ class DeviceTensor(Tensor):
 
 
 def copy_to_host(wanted):
-    """Copy whole tensors: (address on the host, DeviceTensor) of each.  Raises TritonModelException."""
-    copies = {}
-    for to, tensor in wanted:
-        copies.setdefault(tensor._device[1], []).append((to, tensor.address(), tensor.nbytes()))
-    for device, those in copies.items():
-        cuda.copy_to_host(those, device)
+    """Copy whole tensors: (address on the host, DeviceTensor) of each.  Raises GpuFailed."""
+    for device in {tensor._device[1] for _, tensor in wanted}:
+        those = [(to, tensor) for to, tensor in wanted if tensor._device[1] == device]
+        copies = [(to, tensor.address(), tensor.nbytes()) for to, tensor in those]
+        cuda.copy_to_host(copies, device, lambda those=those: _names([tensor for _, tensor in those]))
+
+
+def _names(tensors):
+    """For errors."""
+    names = ", ".join(f"'{tensor._name}'" for tensor in tensors)
+    return f"tensors {names}" if len(tensors) > 1 else f"tensor {names}"
 
 
 class DeviceInput(DeviceTensor):

@@ -7,11 +7,14 @@ answers them.  Which ones it holds depends on the model (loop_steps.py).
 import threading
 import time
 
+from tisfast_worker import limits
 from tisfast_worker.batch_source import FOR_EVER
 from tisfast_worker.call_record import CallArena
 from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.execution import Execution
 from tisfast_worker.serving_context import current
+
+REST_NS = limits.REST_SECONDS * 1000000000
 
 
 class Loop:
@@ -33,7 +36,7 @@ class Loop:
 
     def run(self):
         """Until stop is set and the ring is empty."""
-        self.thread = threading.get_ident()
+        self.thread = self._completions.loop_thread = threading.get_ident()
         try:
             self.source.run(self.serve, self._tidy)
         finally:
@@ -60,17 +63,24 @@ class Loop:
             self._publisher.show(execution)
         if execution.refused:
             self._publisher.refuse(execution)
+        if self._completions.behind_gpu:
+            self._completions.settle_gpu()
         lost = self._publisher.writer.device_lost
         if lost is not None:  # all is answered: the process ends, and the server starts another one
             raise DeviceLost(lost)
 
     def _tidy(self):
+        nudged, settled = self._completions.take_nudge(), self._completions.settle_gpu()
+        if nudged:  # it may have been in use until now; the server may have nudged, too
+            self._foreign.rest(self.source.pending)
+            return REST_NS
         if self._pinned is not None:
             self._pinned.rest()
-        self._outputs.rest()
+            settled = settled and not self._pinned.stays
+        self._outputs.rest(trims=self._pinned is None or not self._pinned.stays)
         self._completions.flush()
         calls = current().calls
         if calls is not None:
             calls.rest()
         self._foreign.rest(self.source.pending)
-        return FOR_EVER
+        return FOR_EVER if settled else REST_NS

@@ -43,6 +43,7 @@ _SIGNATURES = {
     "tf_ring_pending": (_u64, [_ptr]),
     "tf_submit_begin": (_int, [_ptr, _u32]),
     "tf_worker_wake": (_int, [_ptr]),
+    "tf_worker_nudge": (None, [_ptr]),
     "tf_bell_map": (_ptr, [_int]),
     "tf_bell_ring": (_int, [_ptr, _ptr, _int]),
     "tf_arena_new": (_ptr, [_u64, _u64]),

@@ -120,10 +120,11 @@ class OutputArena(Mapping):
         self._head += pending
         self._advance(self._ring, pending)
 
-    def rest(self):
-        """The instance is idle: give the pages of free blocks back to the system."""
+    def rest(self, *, trims=True):
+        """The instance is idle: give the pages of free blocks back to the system, but where the GPU may use them."""
         self.collect()
-        self._trim(self._arena, self._fd)
+        if trims:
+            self._trim(self._arena, self._fd)
         if self.owners is not None:
             self.owners.rest()
 

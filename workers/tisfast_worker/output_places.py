@@ -38,7 +38,7 @@ class OutputPlace:
         """Write a DeviceTensor there, and wait: (place, bytes).
 
         None when it has no room, cannot be opened here, or overlaps the tensor in part: the server tells the client, or
-        copies.  Raises TritonModelException.
+        copies.  Raises GpuFailed.
         """
         nbytes = tensor.nbytes()
         if nbytes > self._nbytes:
@@ -52,5 +52,5 @@ class OutputPlace:
         to, source = memory.address + self._offset, tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
             return None
-        cuda.copy(to, source, nbytes)
+        cuda.copy(to, source, nbytes, tensor._name, "the client's CUDA region")
         return self._place, nbytes

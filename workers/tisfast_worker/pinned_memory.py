@@ -22,6 +22,10 @@ _PLAIN = (
     "tensors of this instance go to its GPU from memory that is not pinned, and come back so: the driver refuses to "
     "register {} bytes ({})"
 )
+_STAYS = (
+    "{} bytes of host memory stay pinned, and this instance pins no more: the driver does not unregister them ({}). "
+    "It is tried again when the instance is idle; until then their pages are not given back to the system"
+)
 _FULL = "some tensors of this instance go to its GPU from memory that is not pinned, and come back so: {}"
 
 
@@ -65,12 +69,24 @@ class PinnedMemory:
         """The instance is idle: let go of all."""
         if self._granted:
             self.end()
+            if self.stays:
+                return  # the server knows, and gives no page of the input arena back
             self._granted = 0
             ask = current().ask
             with contextlib.suppress(ControlClosed):  # the server ends
                 if ask is not None:
                     ask({"t": "pin", "bytes": 0})
         self._refused = math.inf
+
+    @property
+    def stays(self):
+        """Bytes that are pinned."""
+        return self._in.nbytes + self._out.nbytes
+
+    def left(self, nbytes, reason):
+        """So many bytes could not be unregistered: told once."""
+        self._is_given_up = True
+        current().log("WARN", _STAYS.format(nbytes, reason), "pinned_memory.py", 0, "stays pinned")
 
     def end(self):
         """Let go of all, for good."""
@@ -148,8 +164,7 @@ class _Pieces:
         if at >= 0 and end <= self._ends[at]:
             return False
         if self._touched(begin, end):
-            self._replace(begin, end)
-            return True
+            return self._replace(begin, end) is not None
         return end - begin >= limits.PIN_BYTES_MIN and self._pinned.is_on() and self._replace(begin, end)
 
     def _touched(self, begin, end):
@@ -158,7 +173,7 @@ class _Pieces:
         return (first, last) if first < last else ()
 
     def _replace(self, begin, end):
-        """One piece in place of those that a part touches: whether it could be had.
+        """One piece in place of those that a part touches: whether it could be had; None: they stay.
 
         Its bounds are multiples of an eighth of the part, so that parts of a growing size soon find it large enough.
         """
@@ -168,7 +183,8 @@ class _Pieces:
         if touched:
             first, last = touched
             begin, end = min(begin, self._begins[first]), max(end, self._ends[last - 1])
-            self._drop(first, last)
+            if not self._drop(first, last):
+                return None
         if not self._pinned.register(self._base + begin, end - begin):
             return False
         at = bisect_left(self._begins, begin)
@@ -178,10 +194,17 @@ class _Pieces:
         return True
 
     def _drop(self, first, last):
-        if first < last:
-            cuda.unpin([self._base + begin for begin in self._begins[first:last]])
-            self.nbytes -= sum(self._ends[first:last]) - sum(self._begins[first:last])
-            del self._begins[first:last], self._ends[first:last]
+        """Whether none of these is left."""
+        if first == last:
+            return True
+        left = cuda.unpin([self._base + begin for begin in self._begins[first:last]])
+        stay = [at for at in range(first, last) if self._base + self._begins[at] in left]
+        begins, ends = [self._begins[at] for at in stay], [self._ends[at] for at in stay]
+        if stay:
+            self._pinned.left(sum(ends) - sum(begins), next(iter(left.values())))
+        self.nbytes += sum(ends) - sum(begins) - (sum(self._ends[first:last]) - sum(self._begins[first:last]))
+        self._begins[first:last], self._ends[first:last] = begins, ends
+        return not stay
 
 
 class PinningReader:

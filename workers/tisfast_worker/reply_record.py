@@ -4,13 +4,12 @@ Small tensors lie behind the record and are copied out of it.  Large ones stay w
 this process sees them through a window, until user code has let go of the last array over it.
 """
 
-import contextlib
 import ctypes
 import struct
 
-from tisfast_worker import cuda, limits
+from tisfast_worker import limits
 from tisfast_worker.device_tensor import DeviceInput
-from tisfast_worker.errors import ErrorCode, TritonError, TritonModelException
+from tisfast_worker.errors import ErrorCode, TritonError
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import TF_ANSWER
@@ -28,15 +27,12 @@ class ReplyMemory:
     __slots__ = ("_release", "number", "on_gpu")
 
     def __init__(self, number, release):
-        """`release(number)` is called when nobody refers to it any more, by a finaliser."""
+        """`release(number, on_gpu)` is called when nobody refers to it any more, by a finaliser."""
         self.number, self._release, self.on_gpu = number, release, False
 
     def __del__(self):
         """Give the memory back; some on the GPU when what the model queued there, which may read it, is done."""
-        if self.on_gpu:
-            with contextlib.suppress(TritonModelException):  # the model is told by the next thing that it does there
-                cuda.wait(0)
-        self._release(self.number)
+        self._release(self.number, self.on_gpu)
 
 
 class TensorHold(ctypes.c_char * (1 << SHARE_SHIFT)):
@@ -57,7 +53,7 @@ class ReplyReader:
     """Makes responses of reply slots."""
 
     def __init__(self, plane, release):
-        """`release(answer)`: tell the server that an answer's memory may go; from any thread and finaliser."""
+        """`release(answer, on_gpu)`: tell the server that an answer's memory may go; from any thread and finaliser."""
         self._memory, self._foreign, self._release = plane.inputs.memory, plane.foreign, release
         self._may_be_on_gpu = plane.device_arena is not None
         self._plans = {}
@@ -77,7 +73,7 @@ class ReplyReader:
     def _error(self, status, nbytes, offset, answer):
         text = bytes(self._memory[offset : offset + nbytes]).decode("utf-8", "replace") if nbytes else _FULL
         if answer:
-            self._release(answer)
+            self._release(answer, False)
         code = status - 1 if 0 <= status - 1 <= ErrorCode.CANCELLED else ErrorCode.INTERNAL
         return InferenceResponse([], TritonError(text, ErrorCode(code)))
 

@@ -4,11 +4,11 @@ time."""
 import threading
 import time
 
-from tisfast_worker import limits
 from tisfast_worker.batch_source import FOR_EVER
 from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.execution import Execution
+from tisfast_worker.loop import REST_NS
 from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response_sender import StreamSender
 from tisfast_worker.serving_context import current
@@ -21,7 +21,7 @@ class StreamLoop:
         """See the class."""
         self._model, self._source, self._reader = model, source, reader
         self._runner, self._stream_writer = runner, stream_writer
-        self._outputs, self._foreign = plane.outputs, plane.foreign
+        self._outputs, self._foreign, self._completions = plane.outputs, plane.foreign, plane.completions
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
         self.thread = 0  # the loop's own
         self.execution = Execution(None, 0)  # the one that was started last
@@ -33,7 +33,7 @@ class StreamLoop:
 
     def run(self):
         """Until stop is set, the ring is empty, and all streams have ended."""
-        self.thread = threading.get_ident()
+        self.thread = self._completions.loop_thread = threading.get_ident()
         self._source.run(self.serve, self._tidy)
         self._stream_writer.drain()
 
@@ -58,6 +58,7 @@ class StreamLoop:
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
         self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
+        self._completions.settle_gpu()
         self._look_for_gpu()
 
     def failed(self, requests, execution, error):
@@ -83,13 +84,17 @@ class StreamLoop:
 
     def _tidy(self):
         """See Loop; what finalisers of open streams leave behind is sent here."""
+        nudged, settled = self._completions.take_nudge(), self._completions.settle_gpu()
         self._look_for_gpu()
+        if nudged:
+            self._foreign.rest(self._source.pending)
+            return REST_NS
         self._stream_writer.rest()
         calls = current().calls
         if calls is not None:
             calls.rest()
         self._foreign.rest(self._source.pending)
-        return limits.REST_SECONDS * 1000000000 if self._stream_writer.open_streams else FOR_EVER
+        return FOR_EVER if settled and not self._stream_writer.open_streams else REST_NS
 
     def _look_for_gpu(self):
         """Without its GPU the process ends: the server fails the streams that are open, and starts another one."""

@@ -10,6 +10,7 @@ import time
 from tisfast_worker import limits
 from tisfast_worker.answer_record import AnswerWriter
 from tisfast_worker.call_record import CallArena
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.device_arena import DeviceArena
 from tisfast_worker.errors import ErrorCode, TritonModelException
 from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
@@ -80,6 +81,8 @@ class StreamWriter:
         answer.  Without the lock: others send meanwhile.
         """
         sent_ns = time.monotonic_ns()
+        if self._completions.behind_gpu:
+            self._settle_gpu()
         backlog = sender.backlog
         if backlog is not None and self._owners.must_wait(backlog):
             self._wait_for_reader(sender)
@@ -95,6 +98,13 @@ class StreamWriter:
                     self._wrong(sender, "", wrong)
             wanted = self._send(sender, response, flags, sent_ns)
         return not wanted or self._send_when_room(sender, response, flags, sent_ns, wanted)
+
+    def _settle_gpu(self):
+        """What other streams have let go of need not wait for the loop, which may execute for long."""
+        try:
+            self._completions.settle_gpu()
+        except DeviceLost as error:
+            self._writer.device_lost = str(error)
 
     def _send(self, sender, response, flags, sent_ns, *, last=False):
         """Under the lock.  0, or the bytes for which there was no room; last: that is told to the client."""

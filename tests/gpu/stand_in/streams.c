@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { CAPTURING = 1, BROKEN = 2 };
 enum kind { COPY_IN, COPY_OUT, COPY_DEVICE, FILL, RECORD, WAIT };
 
 struct operation {
@@ -29,6 +30,7 @@ struct stream {
     pthread_cond_t news;
     struct operation *first, **last;
     int busy, ending, failed; /* failed: what the next call that waits answers, as the driver does */
+    int capturing;            /* what is queued goes into a graph; BROKEN: the capture was invalidated */
 };
 
 struct handle_of_event { uint32_t row; };
@@ -212,6 +214,11 @@ static int queue(struct stream *given, struct operation wanted)
     *each = wanted;
     each->next = NULL;
     pthread_mutex_lock(&stream->lock);
+    if (stream->capturing) {
+        pthread_mutex_unlock(&stream->lock);
+        free(each);
+        return OK;
+    }
     *stream->last = each;
     stream->last = &each->next;
     pthread_cond_broadcast(&stream->news);
@@ -229,6 +236,48 @@ static int settle(struct stream *stream)
     stream->failed = OK;
     pthread_mutex_unlock(&stream->lock);
     return failed;
+}
+
+/* Whoever waits for a stream that is capturing, or for its context, breaks the capture, from whatever thread. */
+static int break_capture(struct stream *stream)
+{
+    int broken;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->capturing)
+        stream->capturing = BROKEN;
+    broken = stream->capturing;
+    pthread_mutex_unlock(&stream->lock);
+    return broken;
+}
+
+int cuStreamBeginCapture_v2(struct stream *given, int mode)
+{
+    struct stream *stream;
+    BEGIN();
+    (void)mode;
+    stream = (uintptr_t)given > 2 ? stream_of(given) : NULL;
+    if (!stream)
+        return INVALID_HANDLE;
+    pthread_mutex_lock(&stream->lock);
+    stream->capturing = CAPTURING;
+    pthread_mutex_unlock(&stream->lock);
+    return OK;
+}
+
+int cuStreamEndCapture(struct stream *given, void **graph)
+{
+    struct stream *stream;
+    int was;
+    BEGIN();
+    stream = stream_of(given);
+    if (!stream)
+        return INVALID_HANDLE;
+    pthread_mutex_lock(&stream->lock);
+    was = stream->capturing;
+    stream->capturing = 0;
+    pthread_mutex_unlock(&stream->lock);
+    *graph = was == CAPTURING ? stream : NULL;
+    return was == CAPTURING ? OK : was == BROKEN ? CAPTURE_INVALIDATED : INVALID_VALUE;
 }
 
 int cuStreamCreate(struct stream **stream, unsigned flags)
@@ -269,7 +318,9 @@ int cuStreamSynchronize(struct stream *given)
     struct stream *stream;
     BEGIN();
     stream = stream_of(given);
-    return stream ? settle(stream) : INVALID_HANDLE;
+    if (!stream)
+        return INVALID_HANDLE;
+    return break_capture(stream) ? CAPTURE_UNSUPPORTED : settle(stream);
 }
 
 int cuCtxSynchronize(void)
@@ -279,7 +330,10 @@ int cuCtxSynchronize(void)
     CONTEXT();
     stream_of(NULL);
     pthread_mutex_lock(&all);
-    for (struct stream *each = streams; each; each = each->next) {
+    for (struct stream *each = streams; each; each = each->next)
+        if (break_capture(each))
+            failed = CAPTURE_UNSUPPORTED;
+    for (struct stream *each = streams; each && !failed; each = each->next) {
         int reason = settle(each);
         failed = failed ? failed : reason;
     }
