@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 from tisfast_worker.backend import ArrayBackend, framework
 from tisfast_worker.serve import backend_module
@@ -35,8 +34,7 @@ class Backend(ArrayBackend):
                 f"{self._package.__version__}"
             )
         self._settings = backend_module("tensorrt_options").EngineSettings(model)
-        self._devices = backend_module("tensorrt_device")
-        self._device = self._devices.Device(model.name)
+        self._device = backend_module("tensorrt_device").Device(model.name)
         self._engine = engines.Engine(self._package, model, path, self._settings)
         self._fit = backend_module("tensorrt_fit")
         self._config = json.loads(model.config)
@@ -63,13 +61,7 @@ class Backend(ArrayBackend):
 
     def execute_arrays(self, inputs):
         """See ArrayBackend."""
-        try:
-            return self._runs.run(inputs, self.space)
-        except self._devices.DeviceLostError as error:
-            # As after a crash: the server answers for this worker, and starts another one.
-            sys.stderr.write(f"instance {self.model.instance} ends, as its context on the GPU is lost: {error}\n")
-            sys.stderr.flush()
-            os._exit(1)
+        return self._runs.run(inputs, self.space)
 
     def free(self):
         """See Backend."""

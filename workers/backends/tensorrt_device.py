@@ -5,7 +5,7 @@ The context is the device's primary one, which TensorRT and CUDA's runtime take,
 
 import ctypes
 
-from tisfast_worker.cuda import FATAL
+from tisfast_worker.cuda import FATAL, DeviceLost
 from tisfast_worker.failure import Refusal
 
 _LIBRARY = "libcuda.so.1"
@@ -43,8 +43,8 @@ class DeviceError(Refusal):
     """A call of the driver's failed; the text names the call and the driver's reason."""
 
 
-class DeviceLostError(DeviceError):
-    """The GPU's context has broken: this process can do nothing on the GPU any more."""
+class DeviceLostError(DeviceError, DeviceLost):
+    """The GPU's context has broken: the instance ends behind its batch, as others that lose their GPU."""
 
 
 class Device:

@@ -109,6 +109,9 @@ class DeviceBatchCall(BatchCall):
         """See BatchCall.  After an error that leaves the process without its GPU the instance ends."""
         try:
             return BatchCall.__call__(self, requests, execution)
+        except cuda.DeviceLost as error:
+            self._writer.device_lost = str(error)
+            raise
         except Exception:
             if self._takes_device:
                 self._look_for_gpu()
