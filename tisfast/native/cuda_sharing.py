@@ -11,6 +11,7 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,21 +55,42 @@ class Unseen(NamedTuple):
     is_open: bool = False
 
 
-def seen_gpus(script: str = cuda_look.__file__, seconds: float = limits.GPU_LOOK_SECONDS_MAX) -> list[SeenGpu] | Unseen:
-    """All of them.  Takes as long as the driver to begin."""
+def seen_gpus(
+    script: str = cuda_look.__file__,
+    seconds: float = limits.GPU_LOOK_SECONDS_MAX,
+    start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
+) -> list[SeenGpu] | Unseen:
+    """All of them.  Takes as long as the driver to begin, or twice `seconds`; start: makes the process."""
     try:
-        ran = subprocess.run([sys.executable, "-I", script], capture_output=True, timeout=seconds, check=False)
-        if ran.returncode:
-            text, crashed = f"a trial of it ended with exit status {ran.returncode}", ran.returncode < 0
+        process = start([sys.executable, "-I", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Unseen(_given_up(process, seconds), is_open=True)
+        if process.returncode:
+            text, crashed = f"a trial of it ended with exit status {process.returncode}", process.returncode < 0
             return Unseen(text, is_crash=crashed, is_open=not crashed)
-        found = json.loads(ran.stdout)
-    except subprocess.TimeoutExpired:
-        return Unseen(f"a trial of it has not ended within {seconds:g} s", is_open=True)
+        found = json.loads(output)
     except (OSError, ValueError) as error:
         return Unseen(f"a trial of it failed: {error}", is_open=True)
     if "error" in found:
         return Unseen(str(found["error"]))
     return [_seen(gpu) for gpu in found["gpus"]]
+
+
+def _given_up(process: subprocess.Popen[bytes], seconds: float) -> str:
+    """What is said of a trial that has not ended.  One that waits in the driver cannot be killed: it is left behind."""
+    process.kill()
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        if process.stdout is not None:
+            process.stdout.close()
+        return (
+            f"the driver does not answer: a trial of it, process {process.pid}, has not ended within {seconds:g} s, "
+            f"nor within {seconds:g} s after it was killed"
+        )
+    return f"a trial of it has not ended within {seconds:g} s"
 
 
 def _seen(gpu: dict[str, Any]) -> SeenGpu:
