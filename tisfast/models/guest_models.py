@@ -214,7 +214,7 @@ class GuestModels:
         signature = served.runtime.signature
         signature.copies_regions = signature.copies_devices = True
         # A guest that is sent away lives on, so nothing on a GPU is lent to it: it would write there still.
-        signature.device_inputs = signature.device_outputs = NO_DEVICE
+        signature.device_inputs = signature.device_inputs_meant = signature.device_outputs = NO_DEVICE
         try:
             await gather(*(instance.load() for instance in served.instances))
             if self._stopping or any(instance.is_over for instance in served.instances):

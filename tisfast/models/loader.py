@@ -287,7 +287,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
     placement = context.commons.placement
     placed = dict(zip(config.instances, placement.place(config.name, config.instances), strict=True))
-    runtime.signature.device_inputs = device_inputs(config, placed.values())
+    runtime.signature.device_inputs = runtime.signature.device_inputs_meant = device_inputs(config, placed.values())
     runtime.signature.device_outputs = device_outputs(config, placed.values())
     claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs

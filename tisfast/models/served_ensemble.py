@@ -155,11 +155,14 @@ def _not_loaded(ensemble: str, model: str, registry: Registry) -> str:
 
 
 def _device_inputs(config: LoadedConfig, models: Sequence[ModelSignature]) -> int:
-    """The GPU where all steps take the ensemble's own inputs; what must be copied for one of them is copied at once."""
+    """The GPU where all steps take the ensemble's own inputs; what must be copied for one of them is copied at once.
+
+    By their configurations: a step that gets copies on the host for some time gets them behind the ensemble, too.
+    """
     assert config.ensemble is not None
     own = {tensor.name for tensor in config.inputs}
     taken = {
-        NO_DEVICE if model.copies_devices else model.device_inputs
+        NO_DEVICE if model.copies_devices else model.device_inputs_meant
         for step, model in zip(config.ensemble.steps, models, strict=True)
         if any(tensor in own for _, tensor in step.inputs)
     }
@@ -180,5 +183,5 @@ def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequenc
         for field, tensor in zip(outputs, config.outputs, strict=True)
     ]
     signature = ModelSignature(config.name, version, config.max_batch_size, config.decoupled, inputs, labelled)
-    signature.device_inputs = _device_inputs(config, models)
+    signature.device_inputs = signature.device_inputs_meant = _device_inputs(config, models)
     return signature

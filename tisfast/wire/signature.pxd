@@ -59,6 +59,7 @@ cdef class ModelSignature:
     cdef public bint copies_regions      # inputs in clients' host memory are copied first: decoupled models, guests, those with a cache
     cdef public bint copies_devices      # tensors on a GPU go by way of host memory: guests, those with a cache
     cdef public int device_inputs        # the GPU whose memory its workers take inputs in, or types.NO_DEVICE
+    cdef public int device_inputs_meant  # the same by its configuration, also while its workers get copies on the host
     cdef public int device_outputs       # the GPU that its workers write outputs to themselves, or types.NO_DEVICE
     cdef readonly uint64_t expanded_bytes_max    # of a compressed body; 2^63 where an input's size is open
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs

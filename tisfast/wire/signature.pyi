@@ -39,6 +39,7 @@ class ModelSignature:
     copies_regions: bool
     copies_devices: bool
     device_inputs: int
+    device_inputs_meant: int
     device_outputs: int
     def __init__(
         self,

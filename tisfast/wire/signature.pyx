@@ -66,7 +66,7 @@ cdef class ModelSignature:
         self.namespace = ""
         self.max_batch_size = max_batch_size
         self.decoupled = self.copies_regions = decoupled
-        self.device_inputs = self.device_outputs = NO_DEVICE
+        self.device_inputs = self.device_inputs_meant = self.device_outputs = NO_DEVICE
         self.inputs = [
             TensorSpec(spec[0], i, spec[1], spec[2], optional=spec[3], ragged=spec[4]) for i, spec in enumerate(inputs)
         ]
