@@ -383,8 +383,15 @@ class Server:
             supervisor.custom_metrics,
             supervisor.memory,
             supervisor.pinned,
+            supervisor.lent,
+            self._regions_by_kind,
         )
         return MetricsRoutes(sources, shown)
+
+    def _regions_by_kind(self) -> dict[str, int]:
+        regions = self._regions.table.all()
+        cuda = sum(region.device >= 0 for region in regions)
+        return {"system": len(regions) - cuda, "cuda": cuda}
 
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()

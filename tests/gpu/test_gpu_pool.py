@@ -21,7 +21,7 @@ from tests.waiting import until as comes_true
 from tisfast.errors import Internal
 from tisfast.native.cuda import Cuda
 from tisfast.native.cuda_sharing import CudaSharing
-from tisfast.processes.gpu_pool import GpuPool
+from tisfast.processes.gpu_pool import GpuPool, LentMemory
 
 PART = 1 << 21
 VALUES = np.arange(1 << 18, dtype=np.float32)
@@ -106,6 +106,21 @@ def test_a_part_that_nobody_has_is_freed(lending, stand_in):
     lending(work)
 
 
+def test_what_is_lent_is_counted(lending):
+    async def work(pool, uuid, allocating):
+        assert pool.lent() == []
+        one, other = Borrower(), Borrower()
+        await one.borrows(pool, uuid)
+        await other.borrows(pool, uuid)
+        assert pool.lent() == [LentMemory(0, 2, 0, PART)]
+        allocating.last().holders.add("somebody")
+        one.lent = other.lent = None
+        await comes_true(lambda: pool.lent() == [LentMemory(0, 0, 1, PART)])
+        allocating.last().holders.clear()
+
+    lending(work)
+
+
 def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending, stand_in):
     async def work(pool, uuid, allocating):
         before, one, other = stand_in.allocated(), Borrower(), Borrower()
@@ -169,4 +184,5 @@ def test_a_server_gives_back_what_idle_models_do_not_use(gpu, serve, write_model
     counted = gpu.counted()
     assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
     assert copies(gpu, counted) == [2, 2, 2]  # on the GPU, as before
+    assert 'tisfast_gpu_lent_parts{gpu="0",state="lent"} 2' in server.metrics()
     assert gpu.counted()["used_after_free"] == 0

@@ -14,6 +14,7 @@ from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.native.nvml import GpuReading
+from tisfast.processes.gpu_pool import LentMemory
 from tisfast.telemetry.metrics import MetricsRoutes, Sources
 
 TRITON = {
@@ -37,6 +38,7 @@ OWN = {
     "nv_model_load_duration_secs": "gauge",
     "tisfast_worker_restarts_total": "counter",
     "tisfast_arena_bytes": "gauge",
+    "tisfast_shared_memory_regions": "gauge",
     "tisfast_batch_size": "histogram",
     "tisfast_request_duration_seconds": "histogram",
     "tisfast_queue_duration_seconds": "histogram",
@@ -45,8 +47,11 @@ OWN = {
 PARTS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
 
 
-def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, memory=(), **shown):
-    sources = Sources(found or registry(*served), lambda: restarts, lambda: loads, gpus, memory=lambda: memory)
+def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, memory=(), lent=(), **shown):
+    sources = Sources(
+        found or registry(*served), lambda: restarts, lambda: loads, gpus, memory=lambda: memory, lent=lambda: lent,
+        regions=lambda: {"system": 3, "cuda": 2},
+    )  # fmt: skip
     return MetricsRoutes(sources, MetricsSettings(**shown), now, math.inf)
 
 
@@ -72,6 +77,15 @@ def test_families_appear_once_with_help_and_type_in_tritons_order():
     types = [line.split()[2:] for line in lines if line.startswith("# TYPE ")]
     assert [tuple(t) for t in types] == list({**TRITON, **OWN}.items())
     assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == [name for name, _ in types]
+
+
+def test_regions_and_lent_memory_are_shown_by_their_kind_and_gpu():
+    text = scrape(lent=[LentMemory(1, 2, 1, 1 << 24)])
+    found = samples(text)
+    assert (found["tisfast_shared_memory_regions", "system"], found["tisfast_shared_memory_regions", "cuda"]) == (3, 2)
+    assert found["tisfast_gpu_lent_bytes", "1"] == 2 << 24
+    assert (found["tisfast_gpu_lent_parts", "1", "lent"], found["tisfast_gpu_lent_parts", "1", "free"]) == (2, 1)
+    assert "tisfast_gpu_lent" not in scrape()
 
 
 def test_help_texts_are_tritons():

@@ -27,7 +27,7 @@ from tisfast.models.served_model import ServedModel
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
-from tisfast.processes.gpu_pool import GpuPool
+from tisfast.processes.gpu_pool import GpuPool, LentMemory
 from tisfast.processes.guest_directory import GuestDirectory
 from tisfast.processes.guests import Guests
 from tisfast.processes.link import Poller
@@ -106,6 +106,7 @@ class Supervisor:
         self._custom_metrics: CustomMetrics | None = None
         self._context: LoadContext | None = None
         self.pinned = PinnedPool(workers.pinned_pool_bytes)
+        self._gpu_pool: GpuPool | None = None
         self._guest_directory: GuestDirectory | None = None
         self._guests: Guests | None = None
         self._guest_models: GuestModels | None = None
@@ -160,6 +161,10 @@ class Supervisor:
             if isinstance(each, ServedModel)
         ]
 
+    def lent(self) -> list[LentMemory]:
+        """GPU memory that is lent, for metrics."""
+        return [] if self._gpu_pool is None else self._gpu_pool.lent()
+
     def load_seconds(self) -> list[tuple[str, str, float]]:
         """Model (its identity), version, and seconds that its loading took, for metrics."""
         signatures = [(served.runtime.signature, served.load_seconds) for served in self._serving]
@@ -196,8 +201,9 @@ class Supervisor:
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
         self._custom_metrics = CustomMetrics(self._poller.cells)
         models = ModelOrders(self._registry, self.lifecycle, self._loop)
+        self._gpu_pool = self._made_gpu_pool()
         self._context = LoadContext(
-            Workplace(self._loop, self._control, self._custom_metrics, models, self._gpu_pool(), self.pinned),
+            Workplace(self._loop, self._control, self._custom_metrics, models, self._gpu_pool, self.pinned),
             self._poller,
             self._clock,
             self._workers,
@@ -213,7 +219,7 @@ class Supervisor:
             self._budget = MemoryBudget(self._workers.memory_budget, self._sleepers, self._loop, self._announce)
             self._budget.start()
 
-    def _gpu_pool(self) -> GpuPool | None:
+    def _made_gpu_pool(self) -> GpuPool | None:
         if self._workers.cpu_only:
             return None
         pools = dict(self._workers.cuda_pools)

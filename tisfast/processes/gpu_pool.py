@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
@@ -51,6 +51,15 @@ class BorrowerFace(Protocol):
 
     def copied(self, number: int) -> None:
         """The worker has taken its copy, or it could not be made."""
+
+
+class LentMemory(NamedTuple):
+    """What the server has taken of a GPU to lend it: parts that instances have, parts that nobody has, bytes of one."""
+
+    gpu: int
+    lent: int
+    free: int
+    part_bytes: int
 
 
 class _Told(Unavailable):
@@ -90,6 +99,14 @@ class GpuPool:
         self._made: dict[int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference
+
+    def lent(self) -> list[LentMemory]:
+        """Of each GPU that something was lent of, by its number."""
+        found = []
+        for gpu in sorted(self._made):
+            free = len(self._free[gpu])
+            found.append(LentMemory(gpu, max(self._made[gpu] - free, 0), free, self._part_bytes(gpu)))
+        return found
 
     def answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
         """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later."""
@@ -153,8 +170,8 @@ class GpuPool:
 
     def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
         """A part that nobody has.  In a thread, as the driver takes long to begin; one at a time."""
-        pool, free = self._pools.get(gpu, limits.CUDA_POOL_BYTES), self._free.setdefault(gpu, deque())
-        nbytes = pool // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
+        pool, free = self._pool_bytes(gpu), self._free.setdefault(gpu, deque())
+        nbytes = self._part_bytes(gpu)
         if not nbytes:
             raise Unavailable(
                 f"it lends none of GPU {gpu}: --cuda-memory-pool-byte-size={gpu}:{pool} is less than "
@@ -176,6 +193,12 @@ class GpuPool:
         file = DeviceFile(part, gpu, part.handle)
         weakref.finalize(file, self._given_back, gpu, part)
         return file
+
+    def _pool_bytes(self, gpu: int) -> int:
+        return self._pools.get(gpu, limits.CUDA_POOL_BYTES)
+
+    def _part_bytes(self, gpu: int) -> int:
+        return self._pool_bytes(gpu) // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
 
     def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):

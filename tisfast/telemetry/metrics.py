@@ -89,10 +89,31 @@ class PinnedPoolFace(Protocol):
         """What they have."""
 
 
+class LentFace(Protocol):
+    """GPU memory that the server lends to instances (processes/gpu_pool.py): of one GPU, by its number."""
+
+    @property
+    def gpu(self) -> int:
+        """As instance groups count."""
+
+    @property
+    def lent(self) -> int:
+        """Parts that instances have."""
+
+    @property
+    def free(self) -> int:
+        """Parts that the server has taken from the GPU and nobody has."""
+
+    @property
+    def part_bytes(self) -> int:
+        """Of one part."""
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache:
-    the server's, if it has one; memory: what the memory budget knows of each, by the names in _MEMORY."""
+    the server's, if it has one; memory: what the memory budget knows of each, by the names in _MEMORY; regions:
+    clients' shared memory by its kind."""
 
     registry: Registry
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
@@ -102,6 +123,8 @@ class Sources:
     custom: Callable[[], Iterable[FamilyReading]] = tuple
     memory: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple
     pinned: PinnedPoolFace | None = None
+    lent: Callable[[], Iterable[LentFace]] = tuple
+    regions: Callable[[], Mapping[str, int]] = dict
 
 
 class MetricsRoutes:
@@ -232,11 +255,27 @@ class MetricsCollector:
             (sample for r in runtimes for sample in _arena(r)),
         )
         yield from self._memory()
+        yield from self._lent()
         yield from of_shared(self._sources.cache)
         yield metric_families.batch_sizes(runtimes)
         for part, text in _DURATIONS:
             shown = ((labels_of(r), getattr(r.timings, part)) for r in runtimes)
             yield metric_families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
+
+    def _lent(self) -> Iterator[FamilyText]:
+        """Of clients' shared memory, and of GPUs that something was lent of."""
+        regions = [({"kind": kind}, count) for kind, count in self._sources.regions().items()]
+        yield family("tisfast_shared_memory_regions", "Registered regions of clients' shared memory", "gauge", regions)
+        known = [(each, {"gpu": str(each.gpu)}) for each in self._sources.lent()]
+        if known:
+            parts = [
+                ({**labels, "state": state}, count)
+                for each, labels in known
+                for state, count in (("lent", each.lent), ("free", each.free))
+            ]
+            nbytes = [(labels, each.lent * each.part_bytes) for each, labels in known]
+            yield family("tisfast_gpu_lent_bytes", "GPU memory that the server lends to instances", "gauge", nbytes)
+            yield family("tisfast_gpu_lent_parts", "Parts of it: lent, or free at the server", "gauge", parts)
 
     def _untagged(self, identity: str, version: str) -> Labels:
         """Labels of families that have no metric_tags."""
