@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 import tritonclient.grpc
+import tritonclient.http
 
 from tests.gpu.backend_calls import Caller
-from tests.gpu.gpu_models import COPIES, GPU, NBYTES, register
+from tests.gpu.gpu_models import COPIES, FLOATS, GPU, MADE, NBYTES, STAYS, WHERE, ensemble, register
 from tests.gpu.hardware import Hardware
 from tests.gpu.stand_in_driver import StandIn, build
 from tests.system.conftest import connect, directory, join, serve, serve_guests, write_model  # noqa: F401 - fixtures
 from tests.system.tensorrt_plans import STAND_IN, environment, parameters
 from tisfast.native.cuda import Cuda, CudaMissing
+
+
+READS = WHERE.replace('"A"', '"B"')
 
 
 def real_gpus() -> Cuda | str:
@@ -143,6 +147,21 @@ def region(export):
         return memory
 
     return make
+
+
+@pytest.fixture
+def started_chain(stand_in, serve, write_model, connect):  # noqa: F811 - fixtures
+    """started_chain(second): (server, client) of the ensemble m of m0, which makes a tensor on the GPU, and m1."""
+
+    def start(second=READS, *flags, fault=""):
+        write_model("m0", MADE, FLOATS + GPU)
+        write_model("m1", second, FLOATS + GPU + STAYS)
+        folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "B")))
+        (folder / "1/model.py").unlink()
+        server = serve(*flags, fault=fault).ready()
+        return server, connect(server, tritonclient.http)
+
+    return start
 
 
 @pytest.fixture

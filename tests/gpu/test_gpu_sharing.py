@@ -18,7 +18,6 @@ from tests.gpu.gpu_models import (
     FLOATS,
     GPU,
     IDENTITY,
-    MADE,
     NBYTES,
     STAYS,
     WHERE,
@@ -83,6 +82,29 @@ def test_a_trial_that_goes_wrong_is_told(tmp_path, code, expected):
     assert seen_gpus(str(tmp_path / "trial.py"), 0.5 if "wait" in code else 30) == expected
 
 
+class Stuck:
+    """A process in the driver, which no signal ends."""
+
+    pid, stdout = 7, None
+
+    def __init__(self, *_, **__):
+        self.killed = 0
+
+    def communicate(self, timeout):
+        raise subprocess.TimeoutExpired("trial", timeout)
+
+    def kill(self):
+        self.killed += 1
+
+
+def test_a_trial_that_cannot_be_killed_is_left_behind():
+    made = Stuck()
+    found = seen_gpus(seconds=0.5, start=lambda *_, **__: made)
+    text = "the driver does not answer: a trial of it, process 7, has not ended within 0.5 s, nor within 0.5 s after it"
+    assert found == Unseen(f"{text} was killed", is_open=True)
+    assert made.killed == 1
+
+
 def test_a_trial_that_says_nothing_is_told(tmp_path):
     (tmp_path / "silent.py").write_text("")
     assert isinstance(seen_gpus(str(tmp_path / "silent.py")), Unseen)
@@ -139,9 +161,9 @@ def test_a_driver_that_cannot_be_used_is_said():
 def started(stand_in, serve, write_model, connect):
     """started(code, config): (server, a client of it)."""
 
-    def start(code, config=CONFIG + GPU + STAYS):
+    def start(code, config=CONFIG + GPU + STAYS, fault=""):
         write_model("m", code, config)
-        server = serve("--allow-client-shm=true").ready()
+        server = serve("--allow-client-shm=true", fault=fault).ready()
         return server, connect(server, tritonclient.http)
 
     return start
@@ -280,14 +302,9 @@ def test_an_output_for_a_region_that_the_worker_cannot_open_is_written_by_the_se
 
 
 @pytest.fixture
-def chain(stand_in, serve, write_model, connect):
-    """(server, client) of the ensemble m of m0, which makes a tensor on the GPU, and m1, which reads it on the host."""
-    write_model("m0", MADE, FLOATS + GPU)
-    write_model("m1", WHERE.replace('"A"', '"B"'), FLOATS + GPU + STAYS)
-    folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "B")))
-    (folder / "1/model.py").unlink()
-    server = serve().ready()
-    return server, connect(server, tritonclient.http)
+def chain(started_chain):
+    """(server, client) of a chain whose second model reads on the host."""
+    return started_chain()
 
 
 def passed_on(client, name="A"):
@@ -317,6 +334,67 @@ def test_a_model_that_cannot_open_what_it_is_lent_gives_it_back_and_asks_no_more
     until(lambda: stand_in.allocated() == allocated, "what was lent has been given back to the GPU")
     assert passed_on(client)  # the model was idle meanwhile
     assert stand_in.counted()["faults_met"] == 1
+
+
+SAYS = """
+import numpy
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "B") for request in requests]
+        answers = [pb_utils.Tensor("B", numpy.full(1, t.is_cpu(), numpy.float32)) for t in tensors]
+        return [pb_utils.InferenceResponse([answer]) for answer in answers]
+"""
+
+
+def test_inputs_come_on_the_gpu_again_after_a_while_also_behind_an_ensemble_that_was_loaded_meanwhile(
+    stand_in, started_chain, write_model, shares
+):
+    folder = write_model("late", "", ensemble("B", ("A", "B")).replace('"m0"', '"m1"'))
+    (folder / "1/model.py").unlink()
+    flags = ("--model-control-mode=explicit", "--load-model=m", "--allow-client-shm=true")
+    server, client = started_chain(SAYS, *flags, fault="from tisfast import limits; limits.LENT_REFUSED_SECONDS = 10")
+    shares(client)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m1_0_0"), times=1)
+
+    def on_the_cpu(model, name):
+        return client.infer(model, **asked(tritonclient.http, name=name)).as_numpy("B").tolist() == [1.0]
+
+    tensor = tritonclient.http.InferInput("A", [4], "FP32")
+    tensor.set_data_from_numpy(VALUES[:4])
+    assert client.infer("m", [tensor]).as_numpy("B").tolist() == [1.0]  # what m0 was lent cannot be opened
+    assert on_the_cpu("m1", "B")
+    client.load_model("late")
+    assert on_the_cpu("late", "A")
+    until(lambda: not on_the_cpu("m1", "B"), "the model has its inputs on the GPU again")
+    assert not on_the_cpu("late", "A")
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_copies_for_an_instance_that_cannot_open_memory_are_bounded(started, shares, stand_in, most):
+    server, client = started(WHERE, fault=f"from tisfast import limits; limits.GPU_COPIES_MAX = {most}")
+    shares(client)
+    stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
+    if not most:
+        text = "the server cannot copy it: 0 copies of GPU memory wait for this instance, which is the limit"
+        with pytest.raises(InferenceServerException, match=text):
+            where(client)
+    for _ in range(3):  # what is taken makes room; the server itself copies from then on
+        assert where(client)
+
+
+def test_where_the_driver_supports_no_ipc_nothing_is_lent_and_the_driver_is_not_asked(stand_in, started_chain):
+    stand_in.describe(ipc=0)
+    server, client = started_chain()
+    server.says("its driver supports no CUDA IPC here")
+    stand_in.fail("cuIpcGetMemHandle", OUT_OF_MEMORY)
+    allocated = stand_in.allocated()
+    before = stand_in.counted()
+    assert passed_on(client) and passed_on(client)
+    assert copies(stand_in, before) == [2, 2, 0]
+    assert (stand_in.allocated() - allocated, stand_in.counted()["faults_met"]) == (0, before["faults_met"])
+    assert len(lines(server, "by way of")) == 1  # what was said at the start
 
 
 def test_where_the_server_can_export_nothing_it_is_asked_once_while_there_are_requests(chain, stand_in):

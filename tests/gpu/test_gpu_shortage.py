@@ -8,7 +8,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import BATCHED, FLOATS, GPU, MADE, RETURNED, ROWS, STAYS, copies, ensemble
+from tests.gpu.gpu_models import BATCHED, FLOATS, GPU, RETURNED, ROWS, copies
 from tests.gpu.stand_in_driver import OUT_OF_MEMORY
 from tests.system.array_calls import executions
 from tests.system.helpers import until
@@ -148,13 +148,8 @@ def test_a_batch_of_a_plan_that_has_no_room_is_answered(caller, write_plan, stan
     assert np.frombuffer(asked.wanted.read(128), np.float32).tolist() == (ROWS[:8] * 2).ravel().tolist()
 
 
-def test_where_there_is_no_room_to_lend_tensors_go_by_way_of_host_memory(stand_in, serve, write_model, connect):
-    write_model("m0", MADE, FLOATS + GPU)
-    write_model("m1", RETURNED.replace("assert not any(tensor.is_cpu() for tensor in found)", ""), FLOATS + GPU + STAYS)
-    folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "B")))
-    (folder / "1/model.py").unlink()
-    server = serve().ready()
-    client = connect(server, tritonclient.http)
+def test_where_there_is_no_room_to_lend_tensors_go_by_way_of_host_memory(stand_in, started_chain):
+    server, client = started_chain(RETURNED.replace("assert not any(tensor.is_cpu() for tensor in found)", ""))
     values = np.arange(MB // 4, dtype=np.float32)
     tensor = tritonclient.http.InferInput("A", list(values.shape), "FP32")
     tensor.set_data_from_numpy(values)

@@ -349,6 +349,24 @@ def test_all_memory_comes_back(serve, write_model, write_ensemble, connect):
     until(lambda: not used(), "no block is out")
 
 
+def test_the_end_writes_the_traces_that_wait(serve, write_model, write_ensemble, connect, tmp_path):
+    write_model("one")
+    write_ensemble("e", "one", "one")
+    file = tmp_path / "trace.json"
+    # The thread that writes is slow with the first trace, so that all others wait when the server ends.
+    slow = (
+        "import time\nfrom tisfast.telemetry.trace_file import TraceFiles\nwrite = TraceFiles.write\n"
+        "def late(self, traces):\n    time.sleep(1)\n    write(self, traces)\nTraceFiles.write = late"
+    )
+    flags = ("--trace-config=rate=1", "--trace-config=level=TIMESTAMPS")
+    server = serve(f"--trace-config=triton,file={file}", *flags, fault=slow).ready()
+    client = connect(server)
+    for _ in range(5):
+        client.infer("e", [tensor(httpclient, "A", LARGE[:1])])
+    server.end()
+    assert [each["model_name"] for each in json.loads(file.read_text()) if "model_name" in each].count("e") == 5
+
+
 def test_a_trace_has_a_child_for_each_step(serve, write_model, write_ensemble, connect, tmp_path):
     write_model("one")
     write_ensemble("two", "one", "one")

@@ -94,12 +94,14 @@ def test_a_copy_that_the_server_made_too_late_is_given_back(server, opens, monke
 
     monkeypatch.setattr(serving_context.current(), "ask", ask)
     opens(REFUSED)
-    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), socket.socketpair()[0].detach())
+    ours, theirs = socket.socketpair()
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach())
     found._shares[3] = share()
     with pytest.raises(WireError, match="the server cannot copy it: the server did not answer within 30 s"):
         found.on_device(3 << foreign_memory.SHARE_SHIFT | 16, 8, None, SimpleNamespace(name="A", shape=(2,)))
     assert server.told[-1] == {"t": "gpu_memory", "copied": 41}
     found.close()
+    theirs.close()
 
 
 def lent():
