@@ -19,7 +19,6 @@ from tests.system.conftest import connect, directory, join, serve, serve_guests,
 from tests.system.tensorrt_plans import STAND_IN, environment, parameters
 from tisfast.native.cuda import Cuda, CudaMissing
 
-
 READS = WHERE.replace('"A"', '"B"')
 
 
