@@ -208,7 +208,7 @@ def test_a_gpu_that_is_lost_in_a_call_ends_the_instance(pair, stand_in):
     worker = server.worker("caller_0_0")
     run(client, "caller", VALUES, ["made", 1], ["call", "other", []])
     stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1)
-    with pytest.raises(InferenceServerException, match="of an output on the GPU failed"):
+    with pytest.raises(InferenceServerException, match="of tensor 'B' into GPU memory for another model failed"):
         run(client, "caller", VALUES, ["made", 1], ["call", "other", []])
     until(lambda: server.worker("caller_0_0") != worker and client.is_model_ready("caller"), "it is started again")
     assert run(client, "caller", VALUES, ["made", 1], ["call", "other", []]).tolist() == (VALUES + 1).tolist()
