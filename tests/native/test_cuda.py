@@ -146,7 +146,8 @@ def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
 
 
 def test_memory_for_others_is_allocated_on_the_gpu_of_a_uuid_and_freed_with_its_last_reference(library, driver):
-    memory = Cuda(library).allocate(bytes([11]) * 16, 64)
+    cuda = Cuda(library)
+    memory = cuda.allocate(cuda.number_of(bytes([11]) * 16), 64)
     assert (memory.nbytes, len(memory.handle), driver.current.value, driver.allocated.value) == (64, 64, 1, 1)
     del memory
     assert driver.allocated.value == 0
@@ -164,7 +165,7 @@ def test_memory_that_cannot_be_lent_is_kept_by_nobody(library, driver, fault, uu
     cuda = Cuda(library)
     getattr(driver, fault).value = 2
     with pytest.raises(Unavailable, match=text):
-        cuda.allocate(bytes([uuid]) * 16, 64)
+        cuda.allocate(cuda.number_of(bytes([uuid]) * 16), 64)
     assert driver.allocated.value == 0
 
 
