@@ -83,6 +83,8 @@ class HostMemory:
         ctypes.memmove(address, self._at(offset), nbytes)
 
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        if self._device.fails:
+            raise Internal(self._device.fails)
         ctypes.memmove(self._at(offset), address, nbytes)
 
     def from_device(self, offset: int, source: HostMemory, start: int, nbytes: int) -> None:

@@ -65,7 +65,9 @@ def into(region="o", nbytes=12, name="O", **parameters):
 
 def parse(table, *inputs, signature=None, place=None, tail=b"", **fields):
     text, n = body(*inputs, tail=tail, **fields)
-    return infer.parse(signature or model(), place or arena(), text, n if tail else -1, regions=table)
+    request = infer.parse(signature or model(), place or arena(), text, n if tail else -1, regions=table)
+    request.copy_now()
+    return request
 
 
 def test_an_input_is_copied_from_its_region_at_each_use():

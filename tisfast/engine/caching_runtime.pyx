@@ -86,7 +86,7 @@ cdef class CachingRuntime:
         if request.unmade is not None:
             request.unmade.append((sink, answer, status, message, final))
             return 0
-        if answer is None or answer.uncopied is None and not answer.input.shared_outputs:
+        if answer is None or answer.uncopied is None and not request.input.shared_outputs:
             return self.tell(request, sink, answer, status, message, final)
         request.unmade = deque([(sink, answer, status, message, final)])
         return self.make_first(request)
@@ -98,7 +98,7 @@ cdef class CachingRuntime:
             sink, answer, status, message, final = request.unmade[0]
             if answer is not None:
                 into_regions = region_steps(answer, request)
-                steps = late_steps(answer.uncopied or [], answer.input.model.name) + into_regions
+                steps = late_steps(answer.uncopied or [], request.input.model.name) + into_regions
                 if steps:
                     done = partial(self._on_made, request, answer, bool(into_regions))
                     (at_once if self.beside is None else self.beside)(steps, answer, done, 0)

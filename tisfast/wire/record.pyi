@@ -15,6 +15,7 @@ class InferInput:
     requested: int
     shape_key: bytes
     outputs: object
+    def copy_now(self) -> None: ...
     @property
     def is_late(self) -> bool: ...
     @property

@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.wire.json_fields cimport shown
-from tisfast.wire.late_copies cimport LateCopy, late_copy
+from tisfast.wire.late_copies cimport LateCopy, late_copy, late_steps
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 from tisfast.wire.tensors cimport FOREIGN, LENT, NO_INPUT, SHARE_SHIFT, ForeignInput, Tensor, new_tensor
 
@@ -20,7 +20,7 @@ import json
 import orjson
 
 from tisfast import limits, tuning
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BY_STATUS, BadRequest, Internal
 from tisfast.types import BY_CODE
 
 cdef struct AnswerHead:
@@ -119,6 +119,14 @@ cdef class InferInput:
                     place - foreign.place <= foreign.tensor.nbytes - nbytes):
                 return foreign
         return None
+
+    def copy_now(self) -> None:
+        """Carry out the copies that are left to threads; for tests and tools.  Raises TisError."""
+        copies, self.uncopied = self.uncopied or [], None
+        for _, carry_out in late_steps(copies, self.model.name):
+            failure = carry_out()
+            if failure:
+                raise BY_STATUS[failure[0]](failure[1])
 
     @property
     def is_late(self) -> bool:
