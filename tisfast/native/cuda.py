@@ -34,6 +34,13 @@ _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
 
 
+OWNER_GONE: Final = (
+    "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
+    'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
+)
+"""Why a handle cannot be opened, the likeliest reason first."""
+
+
 class CudaMissing(Exception):
     """This machine, or this server, has no GPU to offer; the text says why."""
 
@@ -42,7 +49,7 @@ class Unopened(BadRequest):
     """The driver refuses a handle; `reason` is its call and text."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"failed to register shared memory region: invalid args ({reason})")
+        super().__init__(f"failed to register shared memory region: invalid args ({reason}): {OWNER_GONE}")
         self.reason = reason
 
 
