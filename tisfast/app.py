@@ -89,8 +89,9 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, machine.cores() + 4)))
+    cuda = OneCuda()
     try:
-        return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
+        code = loop.run_until_complete(Server(settings, spawned, loop, live_log, cuda).run())
     except ConfigError as error:  # of what only this machine knows to be missing
         log.error("%s", error)
         spawned.process.kill()
@@ -99,6 +100,9 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
+    if cuda.is_busy:  # the driver's own end might wait for a GPU that hangs
+        os._exit(code)
+    return code
 
 
 def _start_log(settings: LogSettings) -> logs.Log:
@@ -112,7 +116,12 @@ class Server:
     """One run of the server."""
 
     def __init__(
-        self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop, live_log: logs.Log
+        self,
+        settings: Settings,
+        spawned: NurseryProcess,
+        loop: asyncio.AbstractEventLoop,
+        live_log: logs.Log,
+        cuda: OneCuda,
     ) -> None:
         self._settings = settings
         self._loop = loop
@@ -124,7 +133,6 @@ class Server:
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
-        cuda = OneCuda()
         self._sharing = CudaSharing() if gpus.usable else None  # else there is nothing to look at
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else cuda,

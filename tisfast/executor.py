@@ -6,12 +6,15 @@ alive that has long done all there was to do: here the threads are daemons, whic
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+
+from tisfast.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +53,72 @@ class DaemonExecutor(Executor):
             _carry_out(*order)
             del order  # what it holds, such as leases, goes with it and not with the next one
             self._idle.release()
+
+
+class Lane(Executor):
+    """One thread of its own for work that may hang, such as calls of a driver.  `submit` and `post` from any thread.
+
+    most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then.
+    """
+
+    def __init__(self, most: int, name: str, whose: str, remedy: str) -> None:
+        self.whose = whose
+        self._most, self._remedy = most, remedy
+        self._orders: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._begun = self._ended = 0
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its thread is at work, so that it may hang."""
+        return self._begun != self._ended
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `fn` in the thread, after all that came before.  Raises Unavailable."""
+        if self._orders.qsize() >= self._most:
+            raise Unavailable(
+                f"{self._most} calls wait for {self.whose}, which is the limit: it hangs, or is busy with others' "
+                f"work. {self._remedy}"
+            )
+        return self._put(functools.partial(fn, *args, **kwargs))
+
+    def post(self, work: Callable[[], Any]) -> None:
+        """The same for what gives memory back: never refused, and also while garbage is collected."""
+        self._put(work)
+
+    async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
+        """What `work` returns.  Raises Unavailable after so many seconds, in which case its result is dropped later.
+
+        kept: stays until the thread has let go of it, whoever waits.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self, work)
+        future.add_done_callback(functools.partial(_heard, kept))
+        if not (await asyncio.wait({future}, timeout=seconds))[0]:
+            raise Unavailable(
+                f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
+                f"{self._remedy}"
+            )
+        return future.result()
+
+    def _put(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._orders.put((future, work))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            order = self._orders.get()
+            self._begun += 1
+            _carry_out(*order)
+            del order  # as above
+            self._ended += 1
+
+
+def _heard(kept: object, future: asyncio.Future[Any]) -> None:
+    """It has ended, whether or not somebody still waits."""
+    del kept
+    if not future.cancelled():
+        future.exception()
 
 
 def _carry_out(future: Future[Any], work: Callable[[], Any]) -> None:

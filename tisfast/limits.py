@@ -559,6 +559,10 @@ GPU_LOOK_SECONDS_MAX: Final = 30
 """For the driver to say what it knows of its GPUs when the server starts: without NVIDIA's daemon it takes seconds."""
 LENT_REFUSED_SECONDS: Final = 600
 """A model gets its inputs in host memory for so long after an instance could not open memory that the server lends."""
+GPU_CALLS_WAITING_MAX: Final = 1024
+"""Copies and other calls of the driver that wait for one GPU, of each kind (native.cuda.Lanes); beyond, they fail."""
+GPU_COPY_SECONDS_MAX: Final = 60
+"""For a GPU to make one copy, or to open a region's memory; then the request is refused, as the GPU hangs."""
 GPU_COPIES_MAX: Final = 64
 """Copies of GPU memory that one instance cannot open and has not taken yet: one for each thread that reads one."""
 GPU_LIMITS_MAX: Final = 1024

@@ -129,6 +129,8 @@ some 0.1 ms."""
 LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
 """Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
 thread's."""
+SHORT_GPU_COPY_BYTES_MAX: Final = 1024 * 1024
+"""Copies of GPU memory of so many bytes wait for no longer ones, which another thread makes on a stream of its own."""
 TURN_TEXT_BYTES: Final = 256 * 1024
 """Bytes of JSON that one turn of the loop reads, some 5 ms; codec processes read what is beyond.  A turn reads as much
 of gRPC's messages: GRPC_TURN_MESSAGES of GRPC_TURN_WEIGHED_BYTES."""

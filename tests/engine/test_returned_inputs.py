@@ -29,7 +29,7 @@ class Returning(CachedModel):
     def __init__(self, file):
         super().__init__()
         self.orders = []
-        self.runtime.threads = lambda work, done: self.orders.append((work, done))
+        self.runtime.beside = lambda steps, kept, done, seconds: self.orders.append((steps, done))
         self.regions = Regions()
         self.regions.add(SystemRegion("r", file.key, file.open(), 0, LONG))
 
@@ -47,7 +47,7 @@ class Returning(CachedModel):
         return request
 
     def work(self):
-        work, done = self.orders.pop(0)
+        ((_, work),), done = self.orders.pop(0)
         done(work())
 
 
@@ -81,7 +81,7 @@ def test_where_no_thread_can_do_it_the_request_is_refused(file):
     m = Returning(file)
     m.execute()
     _, done = m.orders.pop()
-    done(None)
+    done((Status.UNAVAILABLE, "too many"))
     assert m.calls.pop()[1] == Status.UNAVAILABLE
 
 
@@ -95,6 +95,6 @@ def test_a_client_that_leaves_meanwhile_harms_nobody(file):
 
 def test_without_threads_the_loop_copies(file):
     m = Returning(file)
-    m.runtime.threads = None
+    m.runtime.beside = None
     m.execute()
     assert m.calls.pop()[1] == 0

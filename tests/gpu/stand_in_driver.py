@@ -7,7 +7,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "stand_in"
@@ -22,6 +22,7 @@ COUNTERS = (
 OUT_OF_MEMORY, INVALID_CONTEXT, LAUNCH_FAILED = 2, 201, 719
 NOT_SUPPORTED, GPU_IS_LOST = 3, 15  # of the management library
 EVER = 1 << 30  # as `times`
+HANGS = -1  # as `code`
 
 
 def build(folder: Path) -> Path:
@@ -54,7 +55,7 @@ class StandIn:
     def reset(self) -> None:
         """As it is at the beginning: no faults, and as many GPUs."""
         self._calls.stand_in_reset()
-        self._calls.stand_in_hold(0)
+        self._calls.stand_in_hold(0, -1)
         self.set()
         self.describe()
 
@@ -68,13 +69,23 @@ class StandIn:
         assert self._calls.stand_in_describe(ipc, int(integrated), int(parts), ctypes.c_uint32(told)) == 0
 
     @contextlib.contextmanager
-    def holding(self, at_least: int = 0) -> Iterator[None]:
-        """Meanwhile nothing of so many bytes that is queued in streams is done."""
-        assert self._calls.stand_in_hold(1 + at_least) == 0
+    def holding(self, at_least: int = 0, *, device: int = -1) -> Iterator[None]:
+        """Meanwhile nothing of so many bytes that is queued in streams of the device is done; -1: of any."""
+        assert self._calls.stand_in_hold(1 + at_least, device) == 0
         try:
             yield
         finally:
-            self._calls.stand_in_hold(0)
+            self._calls.stand_in_hold(0, -1)
+
+    @contextlib.contextmanager
+    def hanging(self, name: str, *, pid: int = 0) -> Iterator[Callable[[], bool]]:
+        """Meanwhile calls of `name` do not return; gives whether one has begun.  pid: as of `fail`."""
+        before = self.counted()["faults_met"]
+        self.fail(name, HANGS, pid=pid)
+        try:
+            yield lambda: self.counted()["faults_met"] > before
+        finally:
+            self.fail(name, 0)
 
     def fail(self, name: str, code: int, *, after: int = 0, times: int = EVER, pid: int = 0) -> None:
         """Have calls of `name` fail, after so many that succeed.

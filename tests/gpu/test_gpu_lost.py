@@ -65,7 +65,7 @@ def test_a_gpu_that_is_lost_in_any_call_is_begun_anew(stand_in, export):
     opened = cuda.open(memory.handle, 0)
     stand_in.fail("cuMemAlloc_v2", LAUNCH_FAILED, times=1)
     with pytest.raises(Unavailable, match="^allocating 4096 bytes .*: unspecified launch failure"):
-        cuda.allocate(opened.uuid, 4096)
+        cuda.allocate(0, 4096)
     with pytest.raises(Internal, match="must be registered again"):
         opened.to_host(0, address, 4)
     cuda.open(memory.handle, 0).to_host(0, address, 4)

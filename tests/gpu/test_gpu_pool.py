@@ -54,8 +54,11 @@ class Allocating:
     def __init__(self, cuda):
         self._cuda = cuda
 
-    def allocate(self, uuid, nbytes):
-        made = self._cuda.allocate(uuid, nbytes)
+    def __getattr__(self, name):
+        return getattr(self._cuda, name)
+
+    def allocate(self, device, nbytes):
+        made = self._cuda.allocate(device, nbytes)
         self.last = weakref.ref(made)
         return made
 

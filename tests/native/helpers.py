@@ -7,7 +7,8 @@ import os
 import uuid
 from pathlib import Path
 
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, Internal
+from tisfast.executor import Lane
 
 
 class ShmFile:
@@ -35,15 +36,23 @@ class ShmFile:
         self.path.unlink(missing_ok=True)
 
 
+LANE = Lane(1024, "tisfast-host-device", "the host", "")
+"""Of all that is here."""
+
+
 class HostDevice:
     """native.cuda.Devices without a GPU: a handle is a name padded with zeros."""
 
     def __init__(self, **memories: bytes) -> None:
         self.memories = {name: bytearray(data) for name, data in memories.items()}
         self.open_count = 0
+        self.fails = ""  # what copies are refused with
 
     def handle(self, name: str) -> bytes:
         return name.encode().ljust(64, b"\0")
+
+    def lane(self, device: int) -> Lane:
+        return LANE
 
     def open(self, handle: bytes, device: int) -> HostMemory:
         name = handle.rstrip(b"\0").decode()
@@ -59,6 +68,9 @@ class HostMemory:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
         device.open_count += 1
 
+    def lane(self, nbytes: int) -> Lane:
+        return LANE
+
     def __del__(self) -> None:
         self._device.open_count -= 1
 
@@ -66,9 +78,13 @@ class HostMemory:
         return ctypes.addressof((ctypes.c_ubyte * self.nbytes).from_buffer(self._data)) + offset
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
+        if self._device.fails:
+            raise Internal(self._device.fails)
         ctypes.memmove(address, self._at(offset), nbytes)
 
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        if self._device.fails:
+            raise Internal(self._device.fails)
         ctypes.memmove(self._at(offset), address, nbytes)
 
     def from_device(self, offset: int, source: HostMemory, start: int, nbytes: int) -> None:

@@ -92,9 +92,15 @@ def handle(nbytes, mark=7):
     return nbytes.to_bytes(8, "little") + bytes(55) + bytes([mark])
 
 
+def given_back(cuda, device):
+    """Wait until the GPU's thread has given back what nobody refers to."""
+    cuda.lane(device).submit(tuple).result(60)
+
+
 def test_open_copy_close(library, driver):
     opened, closed = driver.opened.value, driver.closed.value
-    memory = Cuda(library).open(handle(32), 1)
+    cuda = Cuda(library)
+    memory = cuda.open(handle(32), 1)
     assert (memory.nbytes, driver.current.value, driver.opened.value) == (32, 1, opened + 1)
     data = ctypes.create_string_buffer(b"abcdef", 6)
     memory.from_host(4, ctypes.addressof(data), 6)
@@ -102,6 +108,7 @@ def test_open_copy_close(library, driver):
     memory.to_host(3, ctypes.addressof(back), 8)
     assert back.raw == b"\0abcdef\0"
     del memory
+    given_back(cuda, 1)
     assert driver.closed.value == closed + 1
 
 
@@ -146,9 +153,11 @@ def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
 
 
 def test_memory_for_others_is_allocated_on_the_gpu_of_a_uuid_and_freed_with_its_last_reference(library, driver):
-    memory = Cuda(library).allocate(bytes([11]) * 16, 64)
+    cuda = Cuda(library)
+    memory = cuda.allocate(cuda.number_of(bytes([11]) * 16), 64)
     assert (memory.nbytes, len(memory.handle), driver.current.value, driver.allocated.value) == (64, 64, 1, 1)
     del memory
+    given_back(cuda, 1)
     assert driver.allocated.value == 0
 
 
@@ -164,7 +173,8 @@ def test_memory_that_cannot_be_lent_is_kept_by_nobody(library, driver, fault, uu
     cuda = Cuda(library)
     getattr(driver, fault).value = 2
     with pytest.raises(Unavailable, match=text):
-        cuda.allocate(bytes([uuid]) * 16, 64)
+        cuda.allocate(cuda.number_of(bytes([uuid]) * 16), 64)
+    given_back(cuda, 0)
     assert driver.allocated.value == 0
 
 
@@ -198,6 +208,7 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
         memory.to_host(0, ctypes.addressof(data), 4)
     closed = driver.closed.value
     del memory
+    given_back(cuda, 0)
     assert (driver.closed.value, driver.resets.value) == (closed, 0)
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
     assert driver.resets.value == 1

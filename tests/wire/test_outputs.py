@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.native.helpers import LANE
 from tests.wire.helpers import FP32, answer, arena, binary, body, model, read_record, strings, tensor
 from tisfast.errors import BadRequest, Internal, NotFound, TisError
+from tisfast.executor import Lane
 from tisfast.native.region import DeviceRegion, Regions
 from tisfast.wire import compose, infer, outputs, respond
 
@@ -25,6 +27,9 @@ class Memory:
         self.nbytes = len(data)
         self.buffer = ctypes.create_string_buffer(data, len(data))
         self._address, self._move = ctypes.addressof(self.buffer), ctypes.memmove
+
+    def lane(self, nbytes: int) -> Lane:
+        return LANE
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         self._move(address, self._address + offset, nbytes)
@@ -60,7 +65,9 @@ def into(region="o", nbytes=12, name="O", **parameters):
 
 def parse(table, *inputs, signature=None, place=None, tail=b"", **fields):
     text, n = body(*inputs, tail=tail, **fields)
-    return infer.parse(signature or model(), place or arena(), text, n if tail else -1, regions=table)
+    request = infer.parse(signature or model(), place or arena(), text, n if tail else -1, regions=table)
+    request.copy_now()
+    return request
 
 
 def test_an_input_is_copied_from_its_region_at_each_use():

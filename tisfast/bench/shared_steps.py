@@ -99,7 +99,7 @@ class _DeviceRegion:
         self._client, self.name = client, _name(what)
         try:
             cuda = Cuda()
-            self._memory = cuda.allocate(cuda.uuid_of(0), max(nbytes, ALIGNMENT))
+            self._memory = cuda.allocate(0, max(nbytes, ALIGNMENT))
         except (CudaMissing, Unavailable) as error:
             raise BadRequest(f"--shared-memory cuda: {nbytes} bytes cannot be had on GPU 0: {error}") from None
         client.register_cuda_region(self.name, self._memory.handle, self._memory.nbytes)

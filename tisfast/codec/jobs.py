@@ -10,10 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tisfast import tuning
 from tisfast.errors import Internal, TisError
 from tisfast.native.region import Regions
-from tisfast.wire.outputs import region_bytes, write_regions
 from tisfast.wire.plain_values import describe, rebuild
 
 if TYPE_CHECKING:
@@ -65,13 +63,6 @@ class Job(ABC):
         self.cancelled = False
         self.arena: Arena | None = None
         self.blocks: list[Block] = []
-
-    def first(self) -> Callable[[], TisError | None] | None:
-        """What a thread must do before a process begins, beside which the loop goes on; None: nothing.
-
-        It is called once, and keeps nothing of the job: memory is given back by the loop alone.
-        """
-        return None
 
     @abstractmethod
     def begin(self, codec: CodecFace) -> None:
@@ -171,7 +162,7 @@ class ParseJob(Job):
         codec.send("region", region.key, region.offset, region.nbytes, region.device, fd=fd)
 
     def _copy(self, codec: CodecFace, name: str, offset: int, place: int, nbytes: int) -> None:
-        """Memory of a device, to a place in the arena.  The block outlives the copy, whatever the process does."""
+        """What the process cannot map, to a place in the arena.  The block outlives the copy."""
         for block in self.blocks:
             if block.offset <= place and place + nbytes <= block.offset + block.nbytes:
                 at = place - block.offset
@@ -216,7 +207,6 @@ class RenderJob(Job):
     answers = True
     what = "wrote the answer"
     rendered: Rendered | None = None
-    _regions_written = False
 
     def __init__(  # noqa: PLR0913 - all that an answer is made of
         self,
@@ -233,27 +223,10 @@ class RenderJob(Job):
         self.answer: Answer | None = answer
         self._form, self._coding, self._options = form, coding, options or {}
 
-    def first(self) -> Callable[[], TisError | None] | None:
-        """See Job."""
-        assert self.answer is not None
-        self._regions_written = region_bytes(self.answer) > tuning.LOOP_COPY_BYTES_MAX
-        return partial(self._write_regions, [self.answer]) if self._regions_written else None
-
-    def _write_regions(self, holder: list[Answer]) -> TisError | None:
-        """In a thread.  A client that was told of the end may use its regions again: nothing is written then."""
-        answer = holder.pop()
-        if self.cancelled:
-            return None
-        try:
-            write_regions(answer)
-        except TisError as error:
-            return error.with_traceback(None)  # which would hold the answer
-        return None
-
     def begin(self, codec: CodecFace) -> None:
         """See Job."""
         assert self.answer is not None and self.arena is not None
-        description, files = describe(self.answer, self._regions_written)
+        description, files = describe(self.answer)
         model = codec.model(self.answer.input.model)
         text = codec.file(self.arena, writable=True)
         numbers = [codec.file(file, writable=False) for file in files]

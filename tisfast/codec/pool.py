@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tisfast import limits, tuning
 from tisfast.codec.codec_process import Bounds, Codec, fail
 from tisfast.codec.jobs import Job
-from tisfast.errors import TisError, Unavailable
+from tisfast.errors import Unavailable
 from tisfast.native.memory import Arena
 
 if TYPE_CHECKING:
     from tisfast.executor import DaemonExecutor
 
 log = logging.getLogger("tisfast.codec")
-First: TypeAlias = Callable[[], "TisError | None"]
 
 
 class FairQueue:
@@ -84,8 +81,6 @@ class Codecs:
         self._text: Arena | None = None
         self._requests, self._answers = FairQueue(), FairQueue()
         self._waiting_jobs = self._waiting_bytes = 0
-        self._preparing: set[Job] = set()
-        self._firsts: dict[int, deque[tuple[Job, First]]] = {}
         self._codecs: set[Codec] = set()
         self._idle: dict[Codec, asyncio.TimerHandle] = {}
         self._closed: asyncio.Event | None = None
@@ -102,41 +97,11 @@ class Codecs:
             raise Unavailable("the server stops")
         if not job.answers:
             self._admit(job)
-        first = job.first()
-        if first is None:
-            self._queue(job)
-            return
-        self._preparing.add(job)
-        ahead = self._firsts.setdefault(id(job.owner), deque())
-        ahead.append((job, first))
-        if len(ahead) == 1:
-            self._prepare(ahead)
-
-    def _prepare(self, ahead: deque[tuple[Job, First]]) -> None:
-        """One after the other for each owner: answers of one stream may go to the same memory."""
-        job, first = ahead[0]
-        self._loop.run_in_executor(self._copies, first).add_done_callback(partial(self._prepared, job))
+        self._queue(job)
 
     def _queue(self, job: Job) -> None:
         (self._answers if job.answers else self._requests).append(job)
         self._next()
-
-    def _prepared(self, job: Job, done: asyncio.Future[TisError | None]) -> None:
-        """A thread has done its part; the job may have been cancelled or refused meanwhile."""
-        self._preparing.discard(job)
-        ahead = self._firsts[id(job.owner)]
-        ahead.popleft()
-        if ahead:
-            self._prepare(ahead)
-        else:
-            del self._firsts[id(job.owner)]
-        error = done.exception() or done.result()
-        if isinstance(error, Exception):
-            fail(job, error)
-        if job.cancelled:
-            job.forget()
-        else:
-            self._queue(job)
 
     def _admit(self, job: Job) -> None:
         if self._waiting_jobs >= limits.CODEC_WAITING_JOBS_MAX or (
@@ -235,8 +200,6 @@ class Codecs:
     async def close(self) -> None:
         """End all processes; what waits is refused."""
         self._closed = asyncio.Event()
-        for prepared in list(self._preparing):  # they keep their memory for as long as a thread reads it
-            fail(prepared, Unavailable("the server stops"))
         while (job := self._answers.pop() or self._requests.pop()) is not None:
             fail(job, Unavailable("the server stops"))
             job.forget()

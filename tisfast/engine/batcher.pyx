@@ -79,6 +79,12 @@ cdef class Batcher(Scheduler):
             self.rejoin.arrived(now_ns)
         return True
 
+    cdef int64_t patience_ns(self, InferRequest request) except -1:
+        cdef PolicyQueue level = self.only if self.only is not None else self._level(request.input.priority)
+        cdef int64_t found = level.patience_ns(request) if level.reject_late else 0
+        self._emptied(level)
+        return found
+
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
         if self.rejoin is not None:
             self.rejoin.answered(request, link)

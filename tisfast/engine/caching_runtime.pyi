@@ -1,3 +1,6 @@
+from collections.abc import Callable
+
 from tisfast.engine.interface import Runtime
 
-class CachingRuntime(Runtime): ...
+class CachingRuntime(Runtime):
+    beside: Callable[..., None] | None

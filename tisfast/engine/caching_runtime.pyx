@@ -1,9 +1,25 @@
-"""Requests that a kept answer may answer.  Layer 3 (engine)."""
+"""What is around the work on a request: answers that were kept, and copies that threads make.  Layer 3 (engine).
 
+A GPU may hang, and only requests that touch it may wait for it.  So inputs that lie there are copied to the host before
+the request is in any queue, and outputs into such memory before the answer is told.
+"""
+
+from collections import deque
 from functools import partial
 
 from libc.stdint cimport int64_t
 from tisfast.engine.response_cache cimport ModelCache
+from tisfast.wire.late_copies cimport late_steps
+from tisfast.wire.outputs cimport region_steps
+from tisfast.wire.record cimport InferInput
+
+
+# `beside` without threads.
+def at_once(steps, kept, done, seconds):
+    failure = ()
+    for _, work in steps:
+        failure = failure or work()
+    done(failure)
 
 
 cdef class CachingRuntime:
@@ -11,6 +27,110 @@ cdef class CachingRuntime:
 
     def __cinit__(self):
         self.looking = set()
+        self.behind = {}
+
+    # ---- inputs that threads copy
+
+    cdef int begin(self, InferRequest request, int64_t now_ns) except -1:
+        cdef InferInput input = request.input
+        if input.uncopied is None and not (self.behind and input.correlation in self.behind):
+            return self.ask_or_enqueue(request, now_ns)
+        self.start_looking(request)
+        if input.correlation:  # the requests of a sequence stay in their order
+            self.behind.setdefault(input.correlation, deque()).append(request)
+        return 0 if input.uncopied is None else self.copy_inputs(request)
+
+    cdef int copy_inputs(self, InferRequest request) except -1:
+        cdef InferInput input = request.input
+        beside = at_once if self.beside is None else self.beside
+        steps = late_steps(input.uncopied, input.model.name)
+        beside(steps, input, partial(self._on_inputs_copied, request, input), self.patience_ns(request) / 1e9)
+        return 0
+
+    def _on_inputs_copied(self, request: InferRequest, input: InferInput, failure):
+        """failure: see `beside`."""
+        if not request.looking:  # it was cancelled or refused meanwhile
+            return
+        if failure == ():
+            input.uncopied = None
+            if request.trace is not None:
+                request.trace.copied(input)
+            if not input.correlation:
+                self.stop_looking(request)
+                self.ask_or_enqueue(request, self.clock.now_ns())
+                return
+        else:
+            self.stop_looking(request)
+            self.refuse_copied(request, failure)
+        self.go_on(input.correlation)
+
+    cdef int go_on(self, object correlation) except -1:
+        cdef InferRequest first
+        while True:
+            waiting = self.behind.get(correlation)
+            if waiting is None:
+                return 0
+            first = <InferRequest>waiting[0]
+            if first.input.uncopied is not None:
+                return 0
+            self.stop_looking(first)
+            self.ask_or_enqueue(first, self.clock.now_ns())
+
+    cdef int ask_or_enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        return self.enqueue(request, now_ns) if self.cache is None else self.ask_cache(request, now_ns)
+
+    # ---- answers of which threads copy parts
+
+    cdef int give(
+            self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1:
+        if request.unmade is not None:
+            request.unmade.append((sink, answer, status, message, final))
+            return 0
+        if answer is None or answer.uncopied is None and not request.input.shared_outputs:
+            return self.tell(request, sink, answer, status, message, final)
+        request.unmade = deque([(sink, answer, status, message, final)])
+        return self.make_first(request)
+
+    cdef int make_first(self, InferRequest request) except -1:
+        """Have threads do what the first answer needs; tell of those that need nothing."""
+        cdef Answer answer
+        while request.unmade:
+            sink, answer, status, message, final = request.unmade[0]
+            if answer is not None:
+                into_regions = region_steps(answer, request)
+                steps = late_steps(answer.uncopied or [], request.input.model.name) + into_regions
+                if steps:
+                    done = partial(self._on_made, request, answer, bool(into_regions))
+                    (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
+                    return 0
+            request.unmade.popleft()
+            self.tell(request, sink, answer, status, message, final)
+        request.unmade = None
+        return 0
+
+    def _on_made(self, request: InferRequest, answer: Answer, in_place, failure):
+        """failure: see `beside`."""
+        sink, _, status, message, final = request.unmade.popleft()
+        answer.uncopied, answer.in_place = None, in_place
+        try:
+            if failure:
+                self.tell(request, sink, None, failure[0], failure[1], final)
+            else:
+                self.tell(request, sink, answer, status, message, final)
+        finally:
+            self.make_first(request)
+
+    cdef int refuse_copied(self, InferRequest request, object failure) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.refuse_copied")
+
+    cdef int64_t patience_ns(self, InferRequest request) except -1:
+        return 0
+
+    cdef int tell(
+            self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.tell")
+
+    # ---- answers that were kept
 
     cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1:
         cdef ModelCache cache = self.cache
@@ -64,6 +184,11 @@ cdef class CachingRuntime:
         request.looking = False
         self.looking.discard(request)
         self.stats.pending -= 1
+        waiting = self.behind.get(request.input.correlation) if self.behind else None
+        if waiting is not None and request in waiting:
+            waiting.remove(request)
+            if not waiting:
+                del self.behind[request.input.correlation]
         return 0
 
     cdef int looked(self, InferRequest request, Answer answer) except -1:

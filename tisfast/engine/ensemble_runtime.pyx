@@ -164,7 +164,7 @@ cdef class EnsembleRun:
         if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and self.writes_once():
             step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
         device = max(runtime.signature.device_inputs, runtime.signature.device_outputs)  # of both: the same
-        if device >= 0:
+        if device >= 0 and not step.step.moves:  # what is moved goes to host memory
             step.fields.device_wanted = self.device_wanted(step.step, device)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
@@ -274,7 +274,7 @@ cdef class EnsembleRun:
         return self.succeed(answer_of(scope, self.selection.graph_outputs, self.input), final)
 
     cdef int succeed(self, Answer answer, bint final) except -1:
-        cdef Runtime ensemble = self.ensemble
+        cdef EnsembleRuntime ensemble = self.ensemble
         cdef AnswerSink sink = self.sink
         cdef int64_t now_ns = ensemble.clock.now_ns()
         if not self.begun_answering:
@@ -285,14 +285,7 @@ cdef class EnsembleRun:
             self._count_success(now_ns)
             self.done = True
             self.close()
-        if self.trace is not None:
-            self.trace.answered(self, answer, final)
-        sink.answered(self, answer, final)
-        if final:
-            self.input = None
-            if self.cache_key is not None:
-                self.ensemble.keep_answer(self, answer)
-        return 0
+        return ensemble.give(self, sink, answer, 0, None, final)
 
     def _count_success(self, int64_t now_ns):
         """Count the request as Triton counts an ensemble: its compute times are the sums of its steps'."""
@@ -323,7 +316,7 @@ cdef class EnsembleRun:
         return 0
 
     cdef int fail(self, int status, str message) except -1:
-        cdef Runtime ensemble = self.ensemble
+        cdef EnsembleRuntime ensemble = self.ensemble
         if self.done:
             return 0
         self.done = True
@@ -335,10 +328,7 @@ cdef class EnsembleRun:
         try:
             self.close()
         finally:
-            if self.trace is not None:
-                self.trace.answered(self, None, True)
-            (<AnswerSink>sink).failed(self, status, f"in ensemble '{ensemble.signature.name}', {message}", True)
-            self.input = None
+            ensemble.give(self, sink, None, status, f"in ensemble '{ensemble.signature.name}', {message}", True)
         return 0
 
     cdef bint executing(self) except -1:
@@ -436,10 +426,8 @@ cdef class EnsembleRuntime:
         self.inflight += 1
         if self.refusal is not None:
             run.fail(UNAVAILABLE, self.refusal)
-        elif self.cache is not None:
-            self.ask_cache(run, run.queued_ns)
         else:
-            self.enqueue(run, run.queued_ns)
+            self.begin(run, run.queued_ns)
         return run
 
     cdef int expect(self, uint64_t missing) except -1:
@@ -450,9 +438,12 @@ cdef class EnsembleRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
-        if request.looking:
-            self.stop_looking(request)
-        return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+        if not request.looking:
+            return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+        correlation = request.input.correlation
+        self.stop_looking(request)
+        (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+        return self.go_on(correlation)
 
     cdef list needs(self):
         cdef list found = []
@@ -476,10 +467,24 @@ cdef class EnsembleRuntime:
         cdef AnswerSink sink = request.sink
         request.done = True
         (<EnsembleRun>request).close()
+        request.cache_key = None
+        return self.give(request, sink, answer, 0, None, True)
+
+    cdef int refuse_copied(self, InferRequest request, object failure) except -1:
+        return (<EnsembleRun>request).fail(failure[0], failure[1])
+
+    cdef int tell(
+            self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1:
         if request.trace is not None:
-            request.trace.answered(request, answer, True)
-        sink.answered(request, answer, True)
-        request.input = None
+            request.trace.answered(request, answer, final)
+        if status:
+            sink.failed(request, status, message, final)
+        else:
+            sink.answered(request, answer, final)
+        if final:
+            request.input = None
+            if request.cache_key is not None and not status:
+                self.keep_answer(request, answer)
         return 0
 
     # ---- max_inflight_requests

@@ -13,6 +13,8 @@ cdef class PolicyQueue:
     cdef int64_t timeout_ns, rest_until_ns
     cdef Py_ssize_t size_max, gone
     # False: the queue is full.
+    # The timeout of a request, 0 for none.
+    cdef int64_t patience_ns(self, InferRequest request) noexcept
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1
     cdef int put_back(self, InferRequest request) except -1
     cdef int withdraw(self, InferRequest request) except -1

@@ -30,13 +30,10 @@ cdef class PolicyQueue:
         self.late = deque()
 
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1:
-        cdef int64_t timeout_ns = self.timeout_ns
+        cdef int64_t timeout_ns = self.patience_ns(request)
         if self.size >= self.size_max:
             return False
         if timeout_ns:
-            # an override can only shorten, so it does nothing where no default is set.
-            if self.may_override and request.input.timeout_us:
-                timeout_ns = min(timeout_ns, <int64_t>min(request.input.timeout_us, TIMEOUT_US_TOP) * 1000)
             request.expires_ns = now_ns + timeout_ns
             self._expect(request.expires_ns)
         request.queued = True
@@ -44,6 +41,12 @@ cdef class PolicyQueue:
         self.waiting.append(request)
         self.size += 1
         return True
+
+    cdef int64_t patience_ns(self, InferRequest request) noexcept:
+        # an override can only shorten, so it does nothing where no default is set.
+        if self.timeout_ns and self.may_override and request.input.timeout_us:
+            return min(self.timeout_ns, <int64_t>min(request.input.timeout_us, TIMEOUT_US_TOP) * 1000)
+        return self.timeout_ns
 
     cdef int put_back(self, InferRequest request) except -1:
         request.queued, request.timed_out = True, False

@@ -12,7 +12,6 @@ cdef class ModelRuntime(CachingRuntime):
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
-    cdef public object threads           # as ModelCache.threads: copy what the loop would be long at; None: it copies all
     cdef public object wanted            # None while the model is awake; else called with no arguments by each request
     cdef Scheduler scheduler
     cdef Instances instances
@@ -22,7 +21,6 @@ cdef class ModelRuntime(CachingRuntime):
     cdef uint64_t next_order, next_answer
     cdef dict held                       # preserve_ordering: by order, what waits for an earlier request's final answer
     cdef int64_t armed_ns
-    cdef int copy_first(self, InferRequest request, Answer answer) except -1
     # Links report here; `times` of the execution.
     cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1
@@ -46,7 +44,6 @@ cdef class ModelRuntime(CachingRuntime):
     cdef int execution_over(self, Link link, Times *times) except -1
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1
-    cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
     cdef int leave_order(self, InferRequest request) except -1
     cdef int in_turn(self, uint64_t order, tuple said) except -1
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1

@@ -13,7 +13,6 @@ from tisfast.wire.signature import ModelSignature
 class ModelRuntime(CachingRuntime):
     timer_changed: Callable[[], None] | None
     wanted: Callable[[], None] | None
-    threads: Callable[[Callable[[], Any], Callable[[Any], None]], None] | None
     def __init__(
         self,
         signature: ModelSignature,

@@ -10,13 +10,10 @@ from tisfast.engine.core cimport Clock, AnswerSink
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
 from tisfast.native.row_arena cimport RowArena
-from tisfast.wire.record cimport InferInput, copy_inputs
+from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
-from functools import partial
-
 from tisfast import tuning
-from tisfast.errors import TisError
 from tisfast.types import Status
 
 cdef uint64_t BODY_NEAR_BYTES = tuning.BODY_NEAR_BYTES
@@ -24,23 +21,13 @@ cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, mo
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 cdef tuple NO_ANSWER = (None, None, 0, None, True)
-cdef str NOT_COPIED = "too many long outputs that are inputs in shared memory wait to be copied; retry later"
+cdef tuple TOO_LATE = (UNAVAILABLE, "Request timeout expired")
 
 
 cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     if status:
         return ResponseKind.RESPONSE_CANCELED if status == CANCELLED else ResponseKind.RESPONSE_FAILED
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
-
-
-# What a thread does, which lets go of what it was given before it tells, as those of engine.response_cache.
-def inputs_copied(list holder):
-    cdef Answer answer = holder.pop()
-    try:
-        copy_inputs(answer)
-    except TisError as error:
-        return error.status, error.message
-    return ()
 
 
 def _by_arrival(InferRequest request) -> int:
@@ -97,11 +84,17 @@ cdef class ModelRuntime:
         if self.refusal is not None:
             self.leave_order(request)
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif self.cache is not None:
-            self.ask_cache(request, now_ns)
         else:
-            self.enqueue(request, now_ns)
+            self.begin(request, now_ns)
         return request
+
+    cdef int refuse_copied(self, InferRequest request, object failure) except -1:
+        reason = FailureReason.REJECTED if failure is None else FailureReason.OTHER
+        status, message = TOO_LATE if failure is None else failure
+        return self.reject(request, status, message, reason)
+
+    cdef int64_t patience_ns(self, InferRequest request) except -1:
+        return self.scheduler.patience_ns(request)
 
     cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
         if not self.scheduler.add(request, now_ns):
@@ -121,9 +114,10 @@ cdef class ModelRuntime:
             for call in request.calls[:]:
                 call.parent_left()
         if request.looking:
+            correlation = request.input.correlation
             self.stop_looking(request)
             self.reject_cancelled(request)
-            return 0
+            return self.go_on(correlation)
         recalled = []
         if request.link is not None:
             recalled = self.recalled(request.link, None if self.scheduler.in_order else request)
@@ -353,7 +347,7 @@ cdef class ModelRuntime:
         request.answered_ns = times.done_ns
         self.stats.last_inference_ms = self.clock.epoch_ms()
         if not final:
-            return self.tell(request, answer, status, message, False)
+            return self.give(request, None, answer, status, message, False)
         request.times = times[0]
         request.link = None
         link.inflight -= 1
@@ -376,30 +370,10 @@ cdef class ModelRuntime:
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
         assert not request.done
         request.done = True
-        if answer is not None and answer.uncopied is not None:
-            return self.copy_first(request, answer)
-        return self.tell(request, answer, status, message, True)
+        return self.give(request, None, answer, status, message, True)
 
-    cdef int copy_first(self, InferRequest request, Answer answer) except -1:
-        """Long inputs in a client's memory that the model has returned: a thread copies them."""
-        done = partial(self._on_inputs_copied, request, answer)
-        if self.threads is None:
-            done(inputs_copied([answer]))
-        else:
-            self.threads(partial(inputs_copied, [answer]), done)
-        return 0
-
-    def _on_inputs_copied(self, request: InferRequest, answer: Answer, failure):
-        """failure: status and message, or (); None: no thread could do it."""
-        answer.uncopied = None
-        if failure is None:
-            failure = UNAVAILABLE, NOT_COPIED
-        if failure:
-            self.tell(request, None, failure[0], failure[1], True)
-        else:
-            self.tell(request, answer, 0, None, True)
-
-    cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
+    cdef int tell(
+            self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1:
         """Deliver in the order that the model promises: any, or (preserve_ordering) one stream after the other."""
         if not self.ordered or request.refused:
             return self.deliver(request, answer, status, message, final)

@@ -21,6 +21,8 @@ cdef class Scheduler:
 
     # A new request.  False: refused.
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1
+    # How long it lets the request wait before it refuses it; 0: as long as it takes.
+    cdef int64_t patience_ns(self, InferRequest request) except -1
     # Handed out, not begun, by age: they go first again.  Returns those that are refused now.
     cdef list put_back(self, list requests)
     # Something of what this instance has not begun would go to another one now.

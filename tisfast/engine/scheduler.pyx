@@ -13,6 +13,9 @@ cdef class Scheduler:
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1:
         raise NotImplementedError(f"{type(self).__name__}.add")
 
+    cdef int64_t patience_ns(self, InferRequest request) except -1:
+        return 0
+
     cdef list put_back(self, list requests):
         raise NotImplementedError(f"{type(self).__name__}.put_back")
 

@@ -28,7 +28,8 @@ from tisfast.engine.runtime import ModelRuntime
 from tisfast.environments.environment import Environment
 from tisfast.errors import TisError
 from tisfast.models.backend_environment import backend_environment
-from tisfast.models.caching import in_thread, keep_answers, salt_of
+from tisfast.models.beside import beside as beside_loop
+from tisfast.models.caching import keep_answers, salt_of
 from tisfast.models.claims import Claims
 from tisfast.models.gpu_placement import Placement, device_inputs, device_outputs
 from tisfast.models.sequence_message import sequence_part
@@ -84,7 +85,8 @@ class SharedResources:
     """The parts that all models of a server share.
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
-    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.  cuda: the driver, made
+    none.  placement: the GPUs.  copies: threads for what is long to copy in host memory;
+    None: the loop's own.  cuda: the driver, made
     when it is first called.  sharing: what is known of CUDA IPC here.
     """
 
@@ -327,7 +329,7 @@ def _runtime(context: LoadContext, version: Version, config: LoadedConfig, besid
     strategy = _strategy(version, config, beside.strategy)
     scheduler = replace(config.scheduler, **asdict(context.settings.hooks))
     runtime = ModelRuntime(signature, arena, scheduler, context.clock, config.as_dict, strategy)
-    runtime.threads = partial(in_thread, context.commons.copies)
+    runtime.beside = partial(beside_loop, context.commons.copies)
     keep_answers(runtime, context.commons.cache, config, beside.salt, context.commons.copies)
     return runtime
 

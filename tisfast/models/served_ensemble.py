@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tisfast import defaults, limits
@@ -12,6 +13,7 @@ from tisfast.engine.ensemble_graph import EnsembleGraph
 from tisfast.engine.ensemble_runtime import EnsembleRuntime
 from tisfast.engine.interface import models_under
 from tisfast.errors import ConfigError, TisError
+from tisfast.models.beside import beside
 from tisfast.models.caching import Store, keep_answers
 from tisfast.models.idle_memory import IdleTrimmer
 from tisfast.native.memory import Arena, now_ns
@@ -111,6 +113,7 @@ def load_ensemble(
         arena_bytes = min(use_bytes * limits.ARENA_CAP_FACTOR, limits.ARENA_CAP_BYTES_MAX)
         arena = Arena(f"tisfast-in-{signature.name}", arena_bytes, use_bytes)
         runtime = EnsembleRuntime(signature, arena, graph, clock, _shown(joined.config, source), steps.resolve)
+        runtime.beside = partial(beside, copies)
         keep_answers(runtime, cache, joined.config, copies=copies)
         served.append(ServedEnsemble(runtime, tuple(steps.runtimes.values())))
         served[-1].load_seconds = (now_ns() - began_ns) / 1e9

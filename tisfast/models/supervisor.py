@@ -223,7 +223,7 @@ class Supervisor:
         if self._workers.cpu_only:
             return None
         pools = dict(self._workers.cuda_pools)
-        return GpuPool(self._loop, self._commons.cuda, pools, self._commons.sharing, self._commons.copies)
+        return GpuPool(self._loop, self._commons.cuda, pools, self._commons.sharing)
 
     def find(self) -> list[str]:
         """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""

@@ -3,8 +3,10 @@
 The library is loaded when the first handle comes, never at import: a server without a GPU does not look for one.  The
 two protocols are all that the rest of the server knows of GPUs; the tests put their own memory behind them.
 
-GIL: ctypes releases it around every call.  Long copies, which threads make, have a stream of their own: a short one,
-which the loop makes, waits for no long one.
+A GPU may hang, and with it every call that waits for it.  So all calls for one GPU are made by two threads of its own
+(`Lanes`), one for short copies and one for all the rest: nobody else waits, neither the loop nor other GPUs.
+
+GIL: ctypes releases it around every call.
 """
 
 from __future__ import annotations
@@ -12,17 +14,31 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from functools import partial
 from typing import Any, Final, Protocol
 
-from tisfast import tuning
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, Unavailable
+from tisfast.executor import Lane
 
 HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
 UUID_BYTES: Final = 16
 LIBRARY: Final = "libcuda.so.1"
+HANGS: Final = (
+    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
+    "the server again"
+)
+"""What to do about a GPU that does not do what it is told."""
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
+
+
+OWNER_GONE: Final = (
+    "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
+    'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
+)
+"""Why a handle cannot be opened, the likeliest reason first."""
 
 
 class CudaMissing(Exception):
@@ -33,18 +49,22 @@ class Unopened(BadRequest):
     """The driver refuses a handle; `reason` is its call and text."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"failed to register shared memory region: invalid args ({reason})")
+        super().__init__(f"failed to register shared memory region: invalid args ({reason}): {OWNER_GONE}")
         self.reason = reason
 
 
 class DeviceMemory(Protocol):
     """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
 
-    uuid: of the GPU that it was opened on; b"" where the driver tells none.
+    uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
+    in the thread that `lane` names.
     """
 
     nbytes: int
     uuid: bytes
+
+    def lane(self, nbytes: int) -> Lane:
+        """Where copies of so many bytes are made."""
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """Copy out; done when it returns.  Raises Internal."""
@@ -58,6 +78,9 @@ class DeviceMemory(Protocol):
 
 class Devices(Protocol):
     """Whatever can open handles."""
+
+    def lane(self, device: int) -> Lane:
+        """Where `open` is to be called.  Raises BadRequest when there is no such GPU."""
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """handle: HANDLE_BYTES long.  Raises BadRequest, Unopened where the driver refuses it."""
@@ -132,11 +155,34 @@ class _Driver:
         return b""
 
 
+class Lanes:
+    """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one."""
+
+    def __init__(self, number: int) -> None:
+        most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
+        self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS)
+        self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS)
+
+    def of(self, nbytes: int) -> Lane:
+        """The one for a copy of so many bytes."""
+        return self.short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self.long
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether a call is under way, which may never end."""
+        return self.short.is_busy or self.long.is_busy
+
+
+def driver_lane() -> Lane:
+    """A thread for the driver's start, which may hang, too."""
+    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", "the NVIDIA driver", HANGS)
+
+
 class _Device:
     """One GPU: its primary context, kept, and streams of our own for short and long copies."""
 
-    def __init__(self, driver: _Driver, number: int) -> None:
-        self._driver, self._name = driver, f"GPU {number}"
+    def __init__(self, driver: _Driver, number: int, lanes: Lanes) -> None:
+        self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
         self.lost = ""
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
@@ -164,22 +210,23 @@ class _Device:
                 f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
                 f"earlier call ({self.lost}); regions that were registered there before must be registered again"
             )
-        stream = self._short if nbytes <= tuning.LOOP_COPY_BYTES_MAX else self._long
+        stream = self._short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self._long
         try:
             self.call(name, to, source, nbytes, stream)
             self.call("cuStreamSynchronize", stream)
         except _Failed as error:
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
 
-    def close(self, base: int) -> None:
-        """Memory that was opened here; with a lost context it has gone."""
-        if not self.lost:
-            self.call("cuIpcCloseMemHandle", base)
+    def give_back(self, memory: _Memory, name: str, base: int) -> None:
+        """Call `name` for the memory at `base` when nobody refers to `memory` any more.
 
-    def free(self, base: int) -> None:
-        """Memory that was allocated here; the same."""
-        if not self.lost:
-            self.call("cuMemFree_v2", base)
+        At the end of the process the driver does that itself.
+        """
+        weakref.finalize(memory, self.lanes.long.post, partial(self._give_back, name, base)).atexit = False
+
+    def _give_back(self, name: str, base: int) -> None:
+        if not self.lost:  # with a lost context it has gone
+            self.call(name, base)
 
     def reset(self) -> None:
         """A lost context makes room for a new one."""
@@ -192,6 +239,10 @@ class _Memory:
     def __init__(self, device: _Device, base: int, nbytes: int) -> None:
         self._device, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
+
+    def lane(self, nbytes: int) -> Lane:
+        """See DeviceMemory."""
+        return self._device.lanes.of(nbytes)
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
@@ -218,7 +269,7 @@ class _Opened(_Memory):
     def __init__(self, device: _Device, handle: bytes) -> None:
         base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
-        weakref.finalize(self, device.close, base.value)
+        device.give_back(self, "cuIpcCloseMemHandle", base.value)
         device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         super().__init__(device, base.value, start.value + size.value - base.value)
 
@@ -232,7 +283,7 @@ class Allocated(_Memory):
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
         device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
-        weakref.finalize(self, device.free, base.value)
+        device.give_back(self, "cuMemFree_v2", base.value)
         device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
@@ -259,13 +310,24 @@ class Cuda:
             raise CudaMissing("the NVIDIA driver sees no GPU")
         self._count = count.value
         self._devices: dict[int, _Device] = {}
-        self._turn = threading.Lock()
+        self._lanes = {number: Lanes(number) for number in range(self._count)}
+        self._turns = {number: threading.Lock() for number in range(self._count)}
 
-    def open(self, handle: bytes, device: int) -> DeviceMemory:
-        """See Devices."""
+    def lane(self, device: int) -> Lane:
+        """See Devices; `allocate` and `uuid_of` are called there, too."""
         if device >= self._count:
             many = f"device_id is {device}, there are {self._count} GPUs"
             raise BadRequest(f"failed to register shared memory region: invalid args ({many})")
+        return self._lanes[device].long
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call for some GPU is under way, which may never end."""
+        return any(lanes.are_busy for lanes in self._lanes.values())
+
+    def open(self, handle: bytes, device: int) -> DeviceMemory:
+        """See Devices."""
+        self.lane(device)
         try:
             return _Opened(self._device(device), handle)
         except _Failed as error:
@@ -280,27 +342,29 @@ class Cuda:
             raise Unavailable(f"there is no GPU {device}: {error}") from error
         return self._driver.uuid(number)
 
-    def allocate(self, uuid: bytes, nbytes: int) -> Allocated:
-        """Memory on the GPU of that UUID, for other processes to open.  Raises Unavailable."""
-        number = ctypes.c_int()
+    def number_of(self, uuid: bytes) -> int:
+        """The number here of the GPU with this UUID.  Waits for no GPU.  Raises Unavailable."""
+        for device in range(self._count):
+            if self.uuid_of(device) == uuid:
+                return device
+        raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
+
+    def allocate(self, device: int, nbytes: int) -> Allocated:
+        """Memory on a GPU by its number here, for other processes to open.  Raises Unavailable."""
         try:
-            for device in range(self._count):
-                self._driver.call("cuDeviceGet", ctypes.byref(number), device)
-                if self._driver.uuid(number) == uuid:
-                    return Allocated(self._device(device), nbytes)
+            return Allocated(self._device(device), nbytes)
         except _Failed as error:
             raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
-        raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
 
     def _device(self, number: int) -> _Device:
         """One whose context was lost is begun anew.  Raises _Failed."""
-        with self._turn:
+        with self._turns[number]:
             known = self._devices.get(number)
             if known is not None and known.lost:
                 del self._devices[number]
                 known.reset()
             if number not in self._devices:
-                self._devices[number] = _Device(self._driver, number)
+                self._devices[number] = _Device(self._driver, number, self._lanes[number])
             return self._devices[number]
 
 
@@ -320,3 +384,8 @@ class OneCuda:
             if self._made is None:
                 self._made = Cuda()
             return self._made
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of the driver's is under way, which may never end."""
+        return self._turn.locked() or self._made is not None and self._made.is_busy

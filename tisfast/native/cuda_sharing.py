@@ -185,7 +185,14 @@ class CudaSharing:
             if key in self._told or len(self._told) >= limits.TOLD_ONCE_MAX:
                 return
             self._told.add(key)
-        log.warning("%s (%s): %s%s", what, reason, follows, f". {CONTAINERS}" if "cuIpc" in reason else "")
+        log.warning("%s (%s): %s%s", what, reason, follows, _remedy(reason))
+
+
+def _remedy(reason: str) -> str:
+    """The likeliest cause first."""
+    if "cuIpcOpen" in reason:
+        return f". Most likely the process whose memory it is has freed it, or has ended. Else: {CONTAINERS}"
+    return f". {CONTAINERS}" if "cuIpc" in reason else ""
 
 
 _NONE: Final = "the NVIDIA driver supports no CUDA IPC on GPU {}, as the log said at the server's start"

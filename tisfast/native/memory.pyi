@@ -9,6 +9,7 @@ class MemoryFile:
     begin: int
     nbytes: int
     guarded: bool
+    device: int
 
 class Arena(MemoryFile):
     stale: int

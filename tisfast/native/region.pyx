@@ -190,6 +190,10 @@ cdef class DeviceFile(MemoryFile):
         self.memory.to_host(offset, <size_t>to, nbytes)
         return 0
 
+    def lane(self, uint64_t nbytes):
+        """The thread for copies of so many bytes."""
+        return self.memory.lane(nbytes)
+
     @property
     def is_lent(self) -> bool:
         """Whether it is memory of this process, which others have open."""
@@ -200,7 +204,7 @@ cdef class DeviceFile(MemoryFile):
         self.device = GPU_OF_NONE
 
     def copy_to(self, uint64_t offset, Block block, uint64_t nbytes) -> None:
-        """Copy bytes of it to the start of a block.  In any thread.  Raises TisError."""
+        """Copy bytes of it to the start of a block.  In the thread of `lane`.  Raises TisError."""
         if not self.holds(offset, nbytes) or nbytes > block.nbytes:
             raise Internal(f"{nbytes} bytes at {offset} lie outside of {self.nbytes} bytes of GPU memory, or of the block")
         self.copy_out(offset, block.data, nbytes)

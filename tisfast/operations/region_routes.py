@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from asyncio import Future, ensure_future
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal
 from tisfast.operations.http_response import JSON, Response, json_response
-from tisfast.operations.route import Operation, Route, RouteRequest, route
+from tisfast.operations.route import Operation, Route, RouteRequest, done, route
 from tisfast.wire.json_data import load
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 _PATH: Final = r"/v2/(?P<family>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?"
 DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
+
+
+async def registered(work: Awaitable[None]) -> Response:
+    """Wait for a registration."""
+    response = await done(work)
+    return DONE if response.status == DONE.status else response
 
 
 class RegionRoutes:
@@ -32,7 +40,7 @@ class RegionRoutes:
         status = regions.cuda_status if _is_cuda(request.match) else regions.system_status
         return json_response(status(_name(request.match)))
 
-    def _register(self, request: RouteRequest) -> Response:
+    def _register(self, request: RouteRequest) -> Response | Future[Response]:
         family, name, regions = request.match["family"], _name(request.match), self._service.regions
         regions.check_allowed()
         if not name:
@@ -40,9 +48,8 @@ class RegionRoutes:
         sent = load(request.body)
         fields = sent if isinstance(sent, dict) else {}
         if _is_cuda(request.match):
-            regions.register_cuda(name, *_cuda_fields(fields))
-        else:
-            regions.register_system(name, *_system_fields(fields))
+            return ensure_future(registered(regions.register_cuda(name, *_cuda_fields(fields))))
+        regions.register_system(name, *_system_fields(fields))
         return DONE
 
     def _unregister(self, request: RouteRequest) -> Response:

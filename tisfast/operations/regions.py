@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
-from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, Devices, Unopened
+from tisfast.executor import Lane
+from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
 
@@ -39,6 +41,8 @@ class ClientRegions:
         self.table = Regions()
         self._load_devices = devices
         self._devices: Devices | None = None
+        self._driver: Lane | None = None
+        self._coming: dict[str, object] = {}  # names that are being registered
         self._allowed = allowed
         self._gpu_of = gpu_of
         self._sharing = CudaSharing() if sharing is None else sharing
@@ -72,8 +76,8 @@ class ClientRegions:
             for each in self._chosen(name, cuda=True)
         ]
 
-    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        """Open the memory behind a cudaIpcMemHandle_t.  Raises TisError."""
+    async def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        """Open the memory behind a cudaIpcMemHandle_t, in a thread: its GPU may hang.  Raises TisError."""
         self.check_allowed()
         if len(raw_handle) != HANDLE_BYTES:
             raise BadRequest(
@@ -88,13 +92,16 @@ class ClientRegions:
             )
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
+        mark = self._coming[name] = object()
         try:
-            memory = self._cuda(name).open(raw_handle, device_id)
-        except Unopened as error:
-            self._sharing.failed("a CUDA region of a client was refused", error.reason, "clients are told so")
-            raise
-        gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+            memory = await self._opened(name, raw_handle, device_id)
+            if self._coming.get(name) is not mark:
+                raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
+            gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
+            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+        finally:
+            if self._coming.get(name) is mark:
+                del self._coming[name]
 
     def unregister_cuda(self, name: str) -> None:
         """Unregister one region of device memory; "": all."""
@@ -102,13 +109,20 @@ class ClientRegions:
 
     # ---- both
 
-    def _cuda(self, name: str) -> Devices:
-        if self._devices is None:
-            try:
-                self._devices = self._load_devices()
-            except CudaMissing as error:
-                raise _unsupported(name, error) from error
-        return self._devices
+    async def _opened(self, name: str, raw_handle: bytes, device_id: int) -> DeviceMemory:
+        try:
+            if self._devices is None:
+                if self._driver is None:
+                    self._driver = driver_lane()
+                self._devices = await self._driver.call(self._load_devices, limits.GPU_COPY_SECONDS_MAX)
+            devices = self._devices
+            work = partial(devices.open, raw_handle, device_id)
+            return await devices.lane(device_id).call(work, limits.GPU_COPY_SECONDS_MAX)
+        except CudaMissing as error:
+            raise _unsupported(name, error) from error
+        except Unopened as error:
+            self._sharing.failed("a CUDA region of a client was refused", error.reason, "clients are told so")
+            raise
 
     def check_allowed(self) -> None:
         """Raises Unsupported when clients may not register."""
@@ -116,14 +130,14 @@ class ClientRegions:
             raise Unsupported(DISABLED)
 
     def _check_name(self, name: str) -> None:
-        if self.table.get(name) is not None:
+        if self.table.get(name) is not None or name in self._coming:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
         if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
             raise BadRequest(
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
                 f"{limits.REGION_NAME_BYTES_MAX} is the limit"
             )
-        if len(self.table) >= limits.REGIONS_MAX:
+        if len(self.table) + len(self._coming) >= limits.REGIONS_MAX:
             raise Unavailable(
                 f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered, which "
                 "is the limit; unregister those that are no longer used"
@@ -147,6 +161,10 @@ class ClientRegions:
         for each in self.table.all() if not name else [self.table.get(name)]:
             if each is not None and _is_cuda(each) == cuda:
                 self.table.remove(each.name)
+        if cuda and name:
+            self._coming.pop(name, None)
+        elif cuda:
+            self._coming.clear()
 
 
 def _unsupported(name: str, why: object) -> BadRequest:

@@ -56,7 +56,7 @@ class RegionOperations(Protocol):
     def cuda_status(self, name: str) -> list[dict[str, Any]]:
         """Per region: name, device_id, byte_size."""
 
-    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+    async def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Open a CUDA IPC handle of the client's.  raw_handle: as cudaIpcGetMemHandle filled it."""
 
     def unregister_cuda(self, name: str) -> None:

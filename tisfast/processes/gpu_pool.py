@@ -14,14 +14,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
+from tisfast.executor import Lane
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
-from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing
+from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
 from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
@@ -74,12 +75,18 @@ def _natural(message: Message, key: str) -> int:
     return value
 
 
+def _copy(holder: list[Any], offset: int, nbytes: int) -> None:
+    """In a thread, which keeps nothing: memory is given back by the loop alone."""
+    block, file = holder.pop(), holder.pop()
+    file.copy_to(offset, block, nbytes)
+
+
 class GpuPool:
     """The pools of all GPUs.
 
     load: makes what allocates, may raise CudaMissing; pools: bytes by the GPU's number as models know it, of others
-    limits.CUDA_POOL_BYTES; sharing: what is known of CUDA IPC here; copies: threads for what is long to copy, None: the
-    loop's own; idle_seconds: how long a part is free before it goes back to the GPU.
+    limits.CUDA_POOL_BYTES; sharing: what is known of CUDA IPC here; idle_seconds: how long a part is free before it
+    goes back to the GPU.
     """
 
     def __init__(
@@ -88,13 +95,13 @@ class GpuPool:
         load: Callable[[], Cuda],
         pools: Mapping[int, int],
         sharing: CudaSharing,
-        copies: Executor | None = None,
         idle_seconds: float = tuning.ARENA_TRIM_SECONDS,
     ) -> None:
         self._loop, self._load, self._pools = loop, load, pools
-        self._sharing, self._copies, self._idle_seconds = sharing, copies, idle_seconds
+        self._sharing, self._idle_seconds = sharing, idle_seconds
+        self._driver: Lane | None = None
         self._cuda: Cuda | None = None
-        self._turn = asyncio.Lock()
+        self._turns: dict[int, asyncio.Lock] = {}  # one allocation for each GPU at a time
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
         self._made: dict[int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -140,7 +147,9 @@ class GpuPool:
         try:
             share, offset, nbytes = (_natural(message, key) for key in ("copy", "offset", "bytes"))
             file, block = borrower.copying(number, share, nbytes)
-            await self._loop.run_in_executor(self._copies, file.copy_to, offset, block, nbytes)
+            kept = [file, block]
+            work = partial(_copy, list(kept), offset, nbytes)
+            await file.lane(nbytes).call(work, limits.GPU_COPY_SECONDS_MAX, kept)
             answer["at"] = block.offset
         except TisError as error:
             borrower.copied(number)
@@ -158,8 +167,8 @@ class GpuPool:
         try:
             if not isinstance(uuid, bytes) or len(uuid) != UUID_BYTES or borrower.gpu < 0:
                 raise Unavailable("the message names no GPU, or the model is on none or on several")
-            async with self._turn:
-                lent = await asyncio.to_thread(self._part, borrower.gpu, uuid)
+            async with self._turns.setdefault(borrower.gpu, asyncio.Lock()):
+                lent = await self._part(borrower.gpu, uuid)
             borrower.lend(lent)
             answer.update(handle=lent.handle, bytes=lent.nbytes)
         except _Told as error:
@@ -168,8 +177,8 @@ class GpuPool:
             answer["error"] = str(error)
         reply(answer)
 
-    def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
-        """A part that nobody has.  In a thread, as the driver takes long to begin; one at a time."""
+    async def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
+        """A part that nobody has."""
         pool, free = self._pool_bytes(gpu), self._free.setdefault(gpu, deque())
         nbytes = self._part_bytes(gpu)
         if not nbytes:
@@ -183,7 +192,7 @@ class GpuPool:
         if free:
             part = free.pop()[1]
         elif self._made.get(gpu, 0) < LENT_PARTS:
-            part = self._allocated(uuid, nbytes)
+            part = await self._allocated(uuid, nbytes)
             self._made[gpu] = self._made.get(gpu, 0) + 1
         else:
             raise Unavailable(
@@ -200,16 +209,24 @@ class GpuPool:
     def _part_bytes(self, gpu: int) -> int:
         return self._pool_bytes(gpu) // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
 
-    def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
+    async def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):
             raise _Told(reason)
         try:
-            if self._cuda is None:
-                self._cuda = self._load()
-            return self._cuda.allocate(uuid, nbytes)
+            if self._driver is None:
+                self._driver = driver_lane()
+            cuda, device = await self._driver.call(partial(self._find, uuid), limits.GPU_COPY_SECONDS_MAX)
+            work = partial(cuda.allocate, device, nbytes)
+            return await cuda.lane(device).call(work, limits.GPU_COPY_SECONDS_MAX)
         except (Unavailable, CudaMissing) as error:
             self._sharing.failed("there is no GPU memory for tensors between models", str(error), HOST_INSTEAD)
             raise _Told(str(error)) from error
+
+    def _find(self, uuid: bytes) -> tuple[Cuda, int]:
+        """In the driver's thread, as it takes long to begin."""
+        if self._cuda is None:
+            self._cuda = self._load()
+        return self._cuda, self._cuda.number_of(uuid)
 
     def _given_back(self, gpu: int, part: Allocated) -> None:
         """From any thread."""
@@ -222,23 +239,16 @@ class GpuPool:
             self._timer = self._loop.call_later(self._idle_seconds, self._look)
 
     def _look(self) -> None:
-        self._timer = None
-        self._start(self._free_idle())
-
-    async def _free_idle(self) -> None:
         """What has been free for long, and is open nowhere, goes back to the GPU."""
-        idle: list[Allocated] = []
-        async with self._turn:
-            until = time.monotonic() - self._idle_seconds
-            for gpu, free in self._free.items():
-                for _ in range(len(free)):
-                    since, part = free.popleft()
-                    if since <= until and not part.holders:
-                        idle.append(part)
-                        self._made[gpu] -= 1
-                        del part
-                    else:
-                        free.append((since, part))
-            await asyncio.to_thread(idle.clear)  # the driver waits for what runs on the GPU
+        self._timer = None
+        until = time.monotonic() - self._idle_seconds
+        for gpu, free in self._free.items():
+            for _ in range(len(free)):
+                since, part = free.popleft()
+                if since <= until and not part.holders:
+                    self._made[gpu] -= 1
+                else:
+                    free.append((since, part))
+                del part
         if any(self._free.values()):
             self._look_later()

@@ -14,7 +14,7 @@ from tisfast.native.channel cimport (
     TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_EARLY, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_NULL, TF_RELEASE,
     TF_RESCHEDULE, TF_RETAINED, TF_SUBMIT_SLOTS, TF_VAIN_SPINS_MAX, tf_reply_slot)
 from tisfast.native.memory cimport Block, MemoryFile
-from tisfast.wire.record cimport Answer, InferInput, copy_inputs, read_answer
+from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport LENT, ForeignInput
 
 from collections import deque
@@ -555,8 +555,6 @@ cdef class RingLink(Link):
             block = self._block(slot)
             if slot.kind == TF_ANSWER:
                 answer = read_answer(request.input, block, slot.meta_bytes, self.lent)
-                if answer.uncopied is not None:  # no input of its is elsewhere; a worker might say so
-                    copy_inputs(answer)
             elif slot.kind != TF_CLOSED or slot.status or not final:
                 status, message = self._status(slot), self._text(request, slot, block)
         except TisError as error:

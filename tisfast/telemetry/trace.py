@@ -125,6 +125,11 @@ class Trace:
         self.engine.append(Mark("REQUEST_START", now_ns()))
         if self.propagates:
             request.mark_traced()
+        if self._wants_tensors and not request.is_late:
+            self._note(input_tensors(request, limits.TRACE_BYTES_MAX))
+
+    def copied(self, request: InferInput) -> None:
+        """Inputs of it that threads had to copy are there."""
         if self._wants_tensors:
             self._note(input_tensors(request, limits.TRACE_BYTES_MAX))
 

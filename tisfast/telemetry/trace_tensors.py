@@ -37,13 +37,13 @@ class TracedTensor(NamedTuple):
 def input_tensors(request: InferInput, room: int) -> list[TracedTensor]:
     """The inputs of a request that is about to be queued, from its record (workers/WIRE.md).
 
-    room: bytes that may be copied of all of them.
+    room: bytes that may be copied of all of them.  Of what lies on a GPU none are: a copy would wait for it.
     """
     found = []
     for tensor in request_tensors(request):
         kept = min(tensor.nbytes, room, limits.TRACE_TENSOR_BYTES_MAX)
         try:
-            data = tensor.start(kept)
+            data = b"" if tensor.file.device >= 0 else tensor.start(kept)
         except TisError:  # a client's memory, which is gone: the worker will say so, too
             data = b""
         room -= len(data)
@@ -53,10 +53,11 @@ def input_tensors(request: InferInput, room: int) -> list[TracedTensor]:
 
 
 def output_tensors(answer: Answer, room: int) -> list[TracedTensor]:
-    """The outputs of an answer.  room: bytes that may be copied of all of them."""
+    """The outputs of an answer.  room: bytes that may be copied of all of them; of what lies on a GPU none are."""
     found = []
     for position in range(answer.count):
-        name, datatype, shape, data, nbytes = answer.output_start(position, min(room, limits.TRACE_TENSOR_BYTES_MAX))
+        most = 0 if answer.is_on_gpu(position) else min(room, limits.TRACE_TENSOR_BYTES_MAX)
+        name, datatype, shape, data, nbytes = answer.output_start(position, most)
         found.append(TracedTensor("TENSOR_BACKEND_OUTPUT", name, datatype, shape, data, nbytes))
         room -= len(data)
     return found

@@ -10,6 +10,7 @@ from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
+from tisfast.wire.late_copies cimport late_copy
 from tisfast.wire.outputs cimport output_places, place_outputs
 from tisfast.wire.record cimport Answer, InferInput, OutputRef, RequestHead, lent_tensor
 from tisfast.wire.request cimport count_elements, finish, new_plan
@@ -66,7 +67,7 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes
     request.stays = fields.device_wanted >= 0 and fields.device_wanted == model.device_outputs and not model.copies_devices
-    place(draft, request.record_block, align64(record_bytes), tensors, foreign)
+    place(draft, request, request.record_block, align64(record_bytes), tensors, foreign)
     plan.template.write(request.record_block.data, draft.places, id_text, <uint32_t>id_bytes)
     if request.stays:
         (<RequestHead *>request.record_block.data).flags |= STAYS
@@ -156,7 +157,8 @@ cdef uint64_t copied_bytes(InferPlan plan, list tensors):
 
 # Copies what is small, from `free` on in the block, and notes where each input lies; the order of the decisions is that of
 # copied_bytes.
-cdef int place(Draft draft, Block block, uint64_t free, list tensors, list foreign) except -1:
+cdef int place(
+        Draft draft, InferInput request, Block block, uint64_t free, list tensors, list foreign) except -1:
     cdef InferPlan plan = draft.plan
     cdef dict taken = {}
     cdef Tensor tensor
@@ -167,7 +169,9 @@ cdef int place(Draft draft, Block block, uint64_t free, list tensors, list forei
             taken[i] = new_foreign(tensor, 0)
             foreign.append(taken[i])
             continue
-        if tensor.nbytes:
+        if tensor.file.device >= 0:
+            request.copy_later(late_copy(tensor, 0, tensor.nbytes, block, free))
+        elif tensor.nbytes:
             tensor.read(0, block.data + free, tensor.nbytes)
         taken[i] = block.offset + (free if tensor.nbytes else 0)
         free += align64(tensor.nbytes)

@@ -28,8 +28,9 @@ cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin)
 # inputs are looked up, and their bounds checked, so that their bytes can be believed.
 cdef InferInput new_request(Draft draft, Regions regions)
 
-# Copies input i, which is FROM_REGION, to `at`, and checks it as walk_strings does.
-cdef int fetch(Draft draft, int i, Regions regions, unsigned char *at) except -1
+# Copies input i, which is FROM_REGION, to `at`, in the request's extra block, and checks it as walk_strings does; of GPU
+# memory the request notes that it is to be done later.
+cdef int fetch(Draft draft, int i, Regions regions, InferInput request, unsigned char *at) except -1
 
 # Counts and lengths inside input i, which is of BYTES.  Raises BadRequest.
 cdef int walk_strings(Draft draft, int i, const unsigned char *at) except -1

@@ -17,6 +17,7 @@ from tisfast.wire.draft cimport Draft, InferBody, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.json_data cimport binary_head, fill_numbers, fill_strings, load_json, measure_strings
 from tisfast.wire.json_numbers cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
+from tisfast.wire.late_copies cimport LateCopy, check_strings, region_copy, walk
 from tisfast.wire.outputs cimport place_outputs
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
@@ -244,11 +245,11 @@ cdef int look_at_regions(Draft draft, InferInput request, Regions regions) excep
             continue
         region = find(regions, <str>plan.names[tensor.position])
         region.check(tensor.offset, tensor.nbytes)
-        if len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
+        if region.file is not None and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
                 plan.model, tensor.dtype, region.file, region.offset + tensor.offset, tensor.nbytes):
             draft.inputs[i].referred = True
             foreign.append(new_foreign(in_place(plan, tensor, region), <uint32_t>i))
-        else:
+        elif region.device < 0:  # threads copy what lies on a GPU
             copied += tensor.nbytes
     if copied > regions.copied_at_once:
         raise ReadElsewhere()
@@ -268,10 +269,20 @@ cdef Tensor in_place(InferPlan plan, TensorPlan *tensor, Region region):
     return new_tensor(name, tensor.dtype, shape, region.file, offset, tensor.nbytes, region)
 
 
-cdef int fetch(Draft draft, int i, Regions regions, unsigned char *at) except -1:
+cdef int fetch(Draft draft, int i, Regions regions, InferInput request, unsigned char *at) except -1:
     cdef TensorPlan *tensor = &draft.plan.tensors[i]
-    find(regions, <str>draft.plan.names[tensor.position]).read(tensor.offset, at, tensor.nbytes)
-    return walk_strings(draft, i, at) if tensor.dtype == BYTES else 0
+    cdef Region region = find(regions, <str>draft.plan.names[tensor.position])
+    cdef LateCopy copy
+    if region.device < 0:
+        region.read(tensor.offset, at, tensor.nbytes)
+        return walk_strings(draft, i, at) if tensor.dtype == BYTES else 0
+    copy = region_copy(
+        name_of(draft.plan, tensor), region, tensor.offset, tensor.nbytes, request.extra,
+        <uint64_t>(at - request.extra.data))
+    if tensor.dtype == BYTES:
+        copy.elements, copy.who = <int64_t>tensor.elements, draft.who()
+    request.copy_later(copy)
+    return 0
 
 
 # True when the tensor's bytes are used where they were received.
@@ -306,19 +317,7 @@ cdef int measure_texts(Draft draft, int i, uint64_t max_input_bytes) except -1:
     measure_strings(<list>draft.values[tensor.position], &elements, &draft.inputs[i].nbytes, name)
     if draft.inputs[i].nbytes > max_input_bytes:
         raise refusals.json_input_too_large(name, draft.inputs[i].nbytes, max_input_bytes)
-    return check_strings(draft, name, elements, tensor.elements)
-
-
-cdef int check_strings(Draft draft, str name, uint64_t got, uint64_t expected) except -1:
-    if got > expected:
-        raise BadRequest(
-            f"{draft.who()}unexpected number of string elements {expected + 1} for inference input '{name}' for model "
-            f"'{draft.plan.model.name}', expecting {expected}")
-    if got < expected:
-        raise BadRequest(
-            f"{draft.who()}expected {expected} string elements for inference input '{name}' for model "
-            f"'{draft.plan.model.name}', got {got}")
-    return 0
+    return check_strings(draft.who(), name, draft.plan.model.name, elements, tensor.elements)
 
 
 # Copies or decodes what does not stay, from `free` on in the extra block, and notes where each tensor lies.
@@ -343,7 +342,7 @@ cdef int place(
         if nbytes == 0:
             draft.places[2 * i] = body.offset if request.extra is None else request.extra.offset
             if tensor.dtype == BYTES:
-                check_strings(draft, name_of(plan, tensor), 0, tensor.elements)
+                check_strings(draft.who(), name_of(plan, tensor), plan.model.name, 0, tensor.elements)
             continue
         at = request.extra.data + free
         draft.places[2 * i] = request.extra.offset + free
@@ -351,7 +350,7 @@ cdef int place(
         if tensor.source == FROM_JSON:
             fill(draft, tensor, at)
         elif tensor.source == FROM_REGION:
-            fetch(draft, i, regions, at)
+            fetch(draft, i, regions, request, at)
         else:  # a raw string: its length goes in front
             (<uint32_t *>at)[0] = <uint32_t>(nbytes - 4)
             memcpy(at + 4, body.data + tail, nbytes - 4)
@@ -373,33 +372,10 @@ cdef int fill_parsed(Draft draft, TensorPlan *tensor, unsigned char *at) except 
     return fill_numbers(data, tensor.dtype, at, tensor.elements, name_of(draft.plan, tensor))
 
 
-# Counts and lengths inside a BYTES tensor.
 cdef int walk_strings(Draft draft, int i, const unsigned char *at) except -1:
     cdef TensorPlan *tensor = &draft.plan.tensors[i]
-    cdef uint64_t left = draft.inputs[i].nbytes, got = 0
-    cdef uint32_t length
-    cdef str name = name_of(draft.plan, tensor)
-    while left:
-        if left < 4:
-            raise BadRequest(
-                f"{draft.who()}incomplete string length indicator for inference input '{name}' for model "
-                f"'{draft.plan.model.name}', expecting 4 bytes but only {left} bytes available. Please make sure the string "
-                "length indicator is in one buffer.")
-        memcpy(&length, at, 4)
-        at += 4
-        left -= 4
-        got += 1
-        if got > tensor.elements:
-            break
-        if length > left:
-            # Triton counts first: too few elements is the better news of the two.
-            check_strings(draft, name, got, tensor.elements)
-            raise BadRequest(
-                f"incomplete string data for inference input '{name}', expecting string of length {length} "
-                f"but only {left} bytes available")
-        at += length
-        left -= length
-    return check_strings(draft, name, got, tensor.elements)
+    return walk(
+        at, draft.inputs[i].nbytes, tensor.elements, draft.who(), name_of(draft.plan, tensor), draft.plan.model.name)
 
 
 def parse(

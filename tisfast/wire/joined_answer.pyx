@@ -8,6 +8,7 @@ from cpython.mem cimport PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.native.memory cimport Block
+from tisfast.wire.late_copies cimport late_copy
 from tisfast.wire.record cimport (
     Answer, InferInput, InputRef, OutputRef, layout_of, signature_bytes_of, wants_device, write_signature)
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
@@ -91,7 +92,12 @@ cdef int place(Answer answer) except -1:
 # Of a tensor whose owner may take it away while it is being sent.
 cdef Tensor copied(Answer answer, Tensor tensor):
     cdef Block block = answer.input.arena().take(max(tensor.nbytes, <uint64_t>1))
-    tensor.read(0, block.data, tensor.nbytes)
+    if tensor.file.device < 0:
+        tensor.read(0, block.data, tensor.nbytes)
+    elif tensor.nbytes:
+        if answer.uncopied is None:
+            answer.uncopied = []
+        answer.uncopied.append(late_copy(tensor, 0, tensor.nbytes, block, 0))
     return new_tensor(tensor.name, tensor.dtype, tensor.shape, block.arena, block.offset, tensor.nbytes, block)
 
 

@@ -1,13 +1,21 @@
 """Outputs as classes and outputs in regions; see outputs.pxd.  Layer 2 (wire)."""
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
+from tisfast.native.memory cimport MemoryFile
 from tisfast.wire.classify cimport best_classes
 from tisfast.wire.infer_plan cimport InferPlan, OutputChoice, OutputForm
+from tisfast.wire.late_copies cimport lane_of
 from tisfast.wire.record cimport Answer, InferInput, OutputRef, RequestHead, source_of
 from tisfast.wire.signature cimport TensorSpec
 from tisfast.wire.tensors cimport NO_INPUT, OUTPUT_PLACES, SHARE_SHIFT, ForeignInput, Tensor, new_foreign, new_tensor
 
-from tisfast.errors import Internal
+from functools import partial
+
+from tisfast import tuning
+from tisfast.errors import Internal, TisError
+
+cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
 cdef class SpecialOutput:
@@ -52,6 +60,28 @@ cdef int place_outputs(InferInput request, InferPlan plan, dict ways) except -1:
     return 0
 
 
+cdef list region_steps(Answer answer, object request):
+    cdef OutputForm way
+    cdef OutputRef *out
+    cdef list steps = []
+    cdef bint waits = False
+    cdef int i
+    if not answer.input.shared_outputs or answer.in_place or type(answer.input.outputs) is not OutputChoice or (
+            not (<OutputChoice>answer.input.outputs).in_regions):
+        return steps
+    waits = region_bytes(answer) > LOOP_COPY_BYTES_MAX
+    for i in range(answer.count):
+        out = &answer.outputs[i]
+        if not into_region(answer, out) or is_written(answer, out):
+            continue
+        way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
+        if way.target is None:
+            continue
+        waits = waits or way.target.device >= 0 or source_file(answer, out).device >= 0
+        steps += output_steps(answer, i, way, request)
+    return steps if waits else []
+
+
 def region_bytes(Answer answer) -> int:
     """Bytes of the outputs that are still to be written into regions."""
     cdef uint64_t total = 0
@@ -62,8 +92,72 @@ def region_bytes(Answer answer) -> int:
     return total
 
 
+# Where both ends are memory of GPUs, of two, each GPU's own thread copies: neither waits for the other GPU.
+cdef list output_steps(Answer answer, int i, OutputForm way, object request):
+    cdef OutputRef *out = &answer.outputs[i]
+    cdef list crossing = []
+    source = lane_of(source_file(answer, out), out.nbytes)
+    target = lane_of(way.target.file, out.nbytes)
+    steps = [(source if target is None else target, partial(written, [answer, request], i, crossing))]
+    if source is not None and target is not None and source is not target:
+        steps.insert(0, (source, partial(taken, [answer], i, crossing)))
+    return steps
+
+
+# The memory that an output lies in, where its bytes are not to be touched here; else its arena.
+cdef MemoryFile source_file(Answer answer, OutputRef *out):
+    cdef uint64_t start
+    if out.data != NULL or out.nbytes == 0:
+        return answer.input.arena()
+    return source_of(answer, out, &start).file
+
+
+# In threads, which let go of what they were given before they tell; see late_copies.
+def taken(list holder, int i, list crossing):
+    cdef Answer answer = holder.pop()
+    cdef OutputRef *out = &answer.outputs[i]
+    cdef uint64_t start
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>out.nbytes)
+    try:
+        source_of(answer, out, &start).read(start, PyBytes_AS_STRING(found), out.nbytes)
+    except TisError as error:
+        return error.status, unwritten(answer, i, error)
+    crossing.append(found)
+    return ()
+
+
+# A client that has gone, or was told of the end, may use its regions again: nothing is written then.
+def written(list holder, int i, list crossing):
+    cdef Answer answer = holder[0]
+    request = holder.pop()
+    holder.clear()
+    cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
+    if request is not None and request.cancelled:
+        return ()
+    try:
+        check_room(answer, way, &answer.outputs[i])
+    except TisError as error:
+        return error.status, error.message
+    try:
+        if crossing:
+            way.target.write(way.offset, PyBytes_AS_STRING(crossing[0]), answer.outputs[i].nbytes)
+        else:
+            prepare(answer, &answer.outputs[i])
+    except TisError as error:
+        return error.status, unwritten(answer, i, error)
+    return ()
+
+
+cdef str unwritten(Answer answer, int i, error):
+    cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
+    if way.target.device < 0 and source_file(answer, &answer.outputs[i]).device < 0:
+        return error.message
+    name = (<TensorSpec>answer.input.model.outputs[answer.outputs[i].index]).name
+    return f"output '{name}' of model '{answer.input.model.name}', into region '{way.region}': {error.message}"
+
+
 def write_regions(Answer answer) -> None:
-    """Write them, before the answer is described: in any thread, while others use the answer.  Raises TisError."""
+    """Write them here and now; for tests and tools.  Raises TisError."""
     cdef int i
     for i in range(answer.count):
         if into_region(answer, &answer.outputs[i]):
@@ -78,20 +172,25 @@ cdef bint into_region(Answer answer, OutputRef *out) except -1:
 
 cdef SpecialOutput prepare(Answer answer, OutputRef *out):
     cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
-    cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
     if way.region is not None:
-        return to_region(answer, way, spec, out)
-    return to_classes(answer, way, spec, out)
+        return to_region(answer, way, out)
+    return to_classes(answer, way, <TensorSpec>answer.input.model.outputs[out.index], out)
 
 
-cdef SpecialOutput to_region(Answer answer, OutputForm way, TensorSpec spec, OutputRef *out):
-    cdef SpecialOutput special = SpecialOutput.__new__(SpecialOutput)
+cdef int check_room(Answer answer, OutputForm way, OutputRef *out) except -1:
     if out.nbytes > way.nbytes:
+        name = (<TensorSpec>answer.input.model.outputs[out.index]).name
         raise Internal(
-            f"shared memory size specified with the request for output '{spec.name}' ({way.nbytes} bytes) should be at "
+            f"shared memory size specified with the request for output '{name}' ({way.nbytes} bytes) should be at "
             f"least {out.nbytes} bytes to hold the results")
-    if way.target is None:
-        pass  # in a codec process: the server wrote it before (wire/plain_values)
+    return 0
+
+
+cdef SpecialOutput to_region(Answer answer, OutputForm way, OutputRef *out):
+    cdef SpecialOutput special = SpecialOutput.__new__(SpecialOutput)
+    check_room(answer, way, out)
+    if way.target is None or answer.in_place:
+        pass  # it is there; in a codec process, where the region is not known, the server wrote it before (wire/plain_values)
     elif out.data == NULL:  # an input in a client's memory, returned as it is; or the worker has written it
         move(answer, way, out)
     else:
@@ -106,6 +205,8 @@ cdef bint is_written(Answer answer, OutputRef *out) except -1:
     cdef OutputForm way
     cdef uint64_t start
     cdef Tensor tensor
+    if answer.in_place:
+        return into_region(answer, out)
     if out.data != NULL or not into_region(answer, out):
         return False
     way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]

@@ -12,7 +12,7 @@ cdef InferInput rebuild_input(ModelSignature model, tuple description, list bloc
 
 # Of an answer, and the memory files that its outputs lie in.  What goes to clients' regions has been written to them
 # (outputs.prepare), and only its head is left to render.
-cdef tuple describe_answer(Answer answer, list files, bint written)
+cdef tuple describe_answer(Answer answer, list files)
 
 # `bases`: a buffer over each of the files, None where its bytes are not needed.
 cdef Answer rebuild_answer(ModelSignature model, tuple description, list bases)

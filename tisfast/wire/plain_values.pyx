@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.native.region cimport Regions
 from tisfast.wire.infer_plan cimport OutputChoice, OutputForm
+from tisfast.wire.late_copies cimport LateCopy, region_copy
 from tisfast.wire.outputs cimport into_region, prepare
 from tisfast.wire.record cimport Answer, InferInput, OutputRef, RequestHead, layout_of
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
@@ -44,7 +45,14 @@ cdef tuple describe_input(InferInput request, list blocks):
     return (
         position_of(request.body, blocks), position_of(request.extra, blocks), request.record_offset, request.record_bytes,
         request.id, request.batch, request.priority, request.timeout_us, request.correlation, request.sequence_flags,
-        request.requested, request.shape_key, describe_choice(<OutputChoice>request.outputs))
+        request.requested, request.shape_key, describe_choice(<OutputChoice>request.outputs),
+        [described_copy(copy, blocks) for copy in request.uncopied or ()])
+
+
+def described_copy(LateCopy copy, list blocks) -> tuple:
+    return (
+        copy.tensor.name, copy.region, copy.tensor.offset, copy.nbytes, position_of(copy.block, blocks), copy.at, copy.elements,
+        copy.who)
 
 
 cdef int position_of(Block block, list blocks) except -2:
@@ -71,13 +79,30 @@ cdef InferInput rebuild_input(ModelSignature model, tuple description, list bloc
     request.model = model
     request.body, request.extra = block_at(body, blocks), block_at(extra, blocks)
     request.id, request.batch, request.priority, request.timeout_us, *rest = rest
-    request.correlation, request.sequence_flags, request.requested, request.shape_key, choice = rest
+    request.correlation, request.sequence_flags, request.requested, request.shape_key, choice, copies = rest
     check_record(request)
+    for copy in copies:
+        request.copy_later(rebuilt_copy(copy, blocks, <Regions?>regions))
     request.outputs = rebuild_choice(choice)
     if (<OutputChoice>request.outputs).in_regions:
         request.outputs = (<OutputChoice>request.outputs).bind(<Regions?>regions)
         request.shared_outputs = (<OutputChoice>request.outputs).shared
     return request
+
+
+cdef LateCopy rebuilt_copy(tuple description, list blocks, Regions regions):
+    """What it names is looked up here: a client may have changed it meanwhile."""
+    cdef LateCopy copy
+    cdef Block block
+    name, region_name, offset, nbytes, position, at, elements, who = description
+    region = regions.find(region_name)
+    region.check(offset, nbytes)
+    block = block_at(position, blocks)
+    if region.device < 0 or block is None or at > block.nbytes or nbytes > block.nbytes - at:
+        raise Internal(f"a codec process asked for {nbytes} bytes of region '{region_name}' at {at}, outside its blocks")
+    copy = region_copy(name, region, offset, nbytes, block, at)
+    copy.elements, copy.who = elements, who
+    return copy
 
 
 cdef int check_record(InferInput request) except -1:
@@ -134,7 +159,7 @@ cdef OutputChoice rebuild_choice(tuple description):
 
 # ---- answers
 
-cdef tuple describe_answer(Answer answer, list files, bint written):
+cdef tuple describe_answer(Answer answer, list files):
     cdef InferInput request = answer.input
     cdef OutputChoice choice = <OutputChoice>request.outputs
     cdef OutputRef *out
@@ -143,8 +168,7 @@ cdef tuple describe_answer(Answer answer, list files, bint written):
     for i in range(answer.count):
         out = &answer.outputs[i]
         if into_region(answer, out):
-            if not written:
-                prepare(answer, out)
+            prepare(answer, out)
             places.append((NOWHERE, 0, out.nbytes))
         else:
             places.append(place_of(answer, i, files))
@@ -230,7 +254,7 @@ def rebuild(ModelSignature model, tuple description, list blocks, regions) -> In
     return rebuild_input(model, description, blocks, regions)
 
 
-def describe(Answer answer, bint written=False) -> tuple:
-    """An answer's description, and the memory files that it names; see describe_answer.  written: its regions are."""
+def describe(Answer answer) -> tuple:
+    """An answer's description, and the memory files that it names; see describe_answer.  Its regions are written then."""
     files = []
-    return describe_answer(answer, files, written), files
+    return describe_answer(answer, files), files

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.wire.signature cimport ModelSignature
+from tisfast.wire.late_copies cimport LateCopy
 from tisfast.wire.tensors cimport ForeignInput, Tensor
 
 cdef class InferInput:
@@ -23,6 +24,7 @@ cdef class InferInput:
     cdef Block record_block         # None when the record lies in `body` or `extra`
     cdef uint64_t record_offset     # in the arena
     cdef uint32_t record_bytes
+    cdef list uncopied              # of LateCopy: tensors that threads bring before anybody looks at the request; None: none
     cdef list foreign               # of ForeignInput: inputs, and places for outputs, in other memory than the model's input
                                     # arena; None: all are there
     cdef uint64_t shared_outputs    # bit i: output i is written into a client's region, wherever it comes from
@@ -39,6 +41,7 @@ cdef class InferInput:
     # Another sequence id (a number, or the text it has) and other flags, here and in the record.  Before submission, or
     # between two executions.
     cdef void set_sequence(self, object correlation, uint16_t flags)
+    cdef int copy_later(self, LateCopy copy) except -1
     # Its parameters as the model sees them: JSON object text, b"" for none.
     cdef bytes parameters(self)
     # Arena 0: where its record and blocks are.
@@ -116,7 +119,8 @@ cdef class Answer:
     cdef readonly bytes parameters  # JSON object text, b"" when none
     cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined_answer); else None
     cdef list copies                # blocks with outputs that a client could have taken away, or None
-    cdef list uncopied              # (Tensor, start, bytes, copy) of those that are long: `copy_inputs` is to fill them; or None
+    cdef list uncopied              # of LateCopy: those that threads are to fill before anybody looks at the answer; or None
+    cdef bint in_place              # what goes into clients' regions is there
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
 # Where an output lies whose data is NULL: the tensor that it is part of, and at which byte it begins there.
@@ -134,8 +138,6 @@ cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) 
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes, MemoryFile lent)
 # Where an output in lent memory lies, or None.
 cdef Tensor lent_tensor(Answer answer, const OutputRef *out, str name, tuple shape)
-# What of it read_answer has left: in any thread, while nobody uses the answer.  Raises TisError.
-cdef int copy_inputs(Answer answer) except -1
 
 # Whether who asks takes memory of this GPU as it is.
 cdef bint wants_device(InferInput request, int device) noexcept

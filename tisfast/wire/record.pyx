@@ -11,6 +11,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.wire.json_fields cimport shown
+from tisfast.wire.late_copies cimport LateCopy, late_copy, late_steps
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 from tisfast.wire.tensors cimport FOREIGN, LENT, NO_INPUT, SHARE_SHIFT, ForeignInput, Tensor, new_tensor
 
@@ -19,7 +20,7 @@ import json
 import orjson
 
 from tisfast import limits, tuning
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BY_STATUS, BadRequest, Internal
 from tisfast.types import BY_CODE
 
 cdef struct AnswerHead:
@@ -81,6 +82,12 @@ cdef class InferInput:
             head.correlation = correlation
             head.flags &= ~CORRELATION_IS_TEXT
 
+    cdef int copy_later(self, LateCopy copy) except -1:
+        if self.uncopied is None:
+            self.uncopied = []
+        self.uncopied.append(copy)
+        return 0
+
     cdef bytes parameters(self):
         cdef const unsigned char *at = self.address(self.record_offset)
         cdef const RequestHead *head = <const RequestHead *>at
@@ -112,6 +119,19 @@ cdef class InferInput:
                     place - foreign.place <= foreign.tensor.nbytes - nbytes):
                 return foreign
         return None
+
+    def copy_now(self) -> None:
+        """Carry out the copies that are left to threads; for tests and tools.  Raises TisError."""
+        copies, self.uncopied = self.uncopied or [], None
+        for _, carry_out in late_steps(copies, self.model.name):
+            failure = carry_out()
+            if failure:
+                raise BY_STATUS[failure[0]](failure[1])
+
+    @property
+    def is_late(self) -> bool:
+        """Whether threads still copy inputs of it."""
+        return self.uncopied is not None
 
     @property
     def record(self) -> bytes:
@@ -299,6 +319,10 @@ cdef class Answer:
     def __dealloc__(self):
         PyMem_Free(self.outputs)
 
+    def is_on_gpu(self, int i) -> bool:
+        """Whether output i lies where a copy would wait for a GPU."""
+        return is_elsewhere(self, &self.outputs[i])
+
     def output(self, int i) -> tuple:
         """Name, KServe data type, shape and a copy of the bytes of output i, for tests."""
         return self.output_start(i, INT64_MAX)[:4]
@@ -314,6 +338,11 @@ cdef class Answer:
         data = PyBytes_FromStringAndSize(NULL, min(<Py_ssize_t>out.nbytes, max(most, 0)))
         read_output(self, out, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         return spec.name, BY_CODE[out.dtype].wire, shape, data, out.nbytes
+
+
+cdef bint is_elsewhere(Answer answer, OutputRef *out) except -1:
+    cdef uint64_t start
+    return out.data == NULL and out.nbytes > 0 and source_of(answer, out, &start).file.device >= 0
 
 
 cdef int read_output(Answer answer, OutputRef *out, void *to, uint64_t nbytes) except -1:
@@ -447,12 +476,12 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
         return True
     # Its owner may take it away while it is being sent.
     copy = answer.input.arena().take(nbytes)
-    if nbytes <= LOOP_COPY_BYTES_MAX:
+    if nbytes <= LOOP_COPY_BYTES_MAX and foreign.tensor.file.device < 0:
         foreign.tensor.read(place - foreign.place, copy.data, nbytes)
     else:
         if answer.uncopied is None:
             answer.uncopied = []
-        answer.uncopied.append((foreign.tensor, place - foreign.place, nbytes, copy))
+        answer.uncopied.append(late_copy(foreign.tensor, place - foreign.place, nbytes, copy, 0))
     out.data = copy.data
     if answer.copies is None:
         answer.copies = []
@@ -473,14 +502,6 @@ cdef bint fill_lent(Answer answer, OutputRef *out, uint64_t place, uint64_t nbyt
 
 cdef bint wants_device(InferInput request, int device) noexcept:
     return request.for_model and request.device_wanted == device
-
-
-cdef int copy_inputs(Answer answer) except -1:
-    cdef Tensor tensor
-    cdef Block copy
-    for tensor, start, nbytes, copy in answer.uncopied:
-        tensor.read(start, copy.data, nbytes)
-    return 0
 
 
 def read(InferInput request, Block block, uint32_t record_bytes) -> Answer:

@@ -92,6 +92,8 @@ int state_fault(const char *name)
         else if (atomic_load(&each->times) > 0) {
             atomic_fetch_sub(&each->times, 1);
             state_count(FAULTS_MET, 1);
+            while (atomic_load(&each->code) == HANGS)
+                nanosleep(&(struct timespec){0, 100000}, NULL);
             return atomic_load(&each->code);
         }
     }
@@ -146,10 +148,11 @@ int stand_in_counters(uint64_t *into)
     return OK;
 }
 
-int stand_in_hold(uint32_t held)
+int stand_in_hold(uint32_t held, int32_t device)
 {
     if (!state_get())
         return NO_DEVICE;
+    atomic_store(&shared->held_device, device);
     atomic_store(&shared->held, held);
     return OK;
 }

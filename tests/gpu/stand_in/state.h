@@ -19,6 +19,7 @@ enum {
     ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901
 };
 
+enum { HANGS = -1 }; /* a call with this fault waits for as long as the fault is there */
 enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 16, NAME_MAX_BYTES = 48, OPENERS_MAX = 16 };
 
 /* In the order of tests/gpu/stand_in_driver.py, COUNTERS. */
@@ -43,13 +44,14 @@ struct event {
 
 struct fault {
     char name[NAME_MAX_BYTES];
-    _Atomic int32_t after, times, code; /* calls that still succeed, then calls that fail */
+    _Atomic int32_t after, times, code; /* calls that still succeed, then calls that fail; code HANGS: that wait */
     _Atomic int32_t pid;                /* in this process only; negative: in all but that one; 0: in all */
 };
 
 struct state {
     _Atomic uint32_t ready;
     _Atomic uint32_t devices, delay_us, held; /* held: what is queued and has so many bytes less one, or more, is not done yet */
+    _Atomic int32_t held_device; /* of what is queued on this device; -1: on all */
     _Atomic uint32_t unlike; /* the last device is the fastest, so CUDA counts from there */
     _Atomic int32_t ipc, integrated, parts; /* ipc: -1 is a driver older than the question; parts: of MIG */
     _Atomic uint32_t capability;            /* of the last device, times 10; the others have 9.0 */

@@ -21,6 +21,7 @@ struct operation {
     uint32_t event;
     uint64_t number; /* of an event: this recording */
     int is_pinned; /* the host's memory, when it was queued */
+    int on; /* the device that was current then */
 };
 
 struct stream {
@@ -45,18 +46,19 @@ static void sleep_us(uint32_t us)
     nanosleep(&time, NULL);
 }
 
-static int is_held(size_t nbytes)
+static int is_held(size_t nbytes, int on)
 {
     uint32_t held = atomic_load(&state_get()->held);
-    return held && nbytes + 1 >= held;
+    int32_t device = atomic_load(&state_get()->held_device);
+    return held && nbytes + 1 >= held && (device < 0 || device == on);
 }
 
 /* A test looks at what others do meanwhile. */
-static void wait_while_held(size_t nbytes)
+static void wait_while_held(size_t nbytes, int on)
 {
-    if (is_held(nbytes))
+    if (is_held(nbytes, on))
         state_count(OPERATIONS_HELD, 1);
-    while (is_held(nbytes))
+    while (is_held(nbytes, on))
         sleep_us(100);
 }
 
@@ -152,7 +154,7 @@ static void *work(void *argument)
         stream->busy = 1;
         pthread_mutex_unlock(&stream->lock);
         sleep_us(atomic_load(&state_get()->delay_us));
-        wait_while_held(each->nbytes);
+        wait_while_held(each->nbytes, each->on);
         failed = perform(each);
         free(each);
         pthread_mutex_lock(&stream->lock);
@@ -213,6 +215,7 @@ static int queue(struct stream *given, struct operation wanted)
     }
     *each = wanted;
     each->next = NULL;
+    each->on = context_device();
     pthread_mutex_lock(&stream->lock);
     if (stream->capturing) {
         pthread_mutex_unlock(&stream->lock);
@@ -361,7 +364,7 @@ int cuMemcpyHtoDAsync_v2(device_pointer to, const void *from, size_t nbytes, str
     if (!stream_of(stream))
         return INVALID_HANDLE;
     settle(stream_of(stream));
-    wait_while_held(nbytes);
+    wait_while_held(nbytes, context_device());
     return memory_write(to, from, nbytes);
 }
 

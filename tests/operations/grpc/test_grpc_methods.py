@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from tests.loops import fresh_loop
 from tests.operations.helpers import Served, registry
 from tisfast import descriptors, limits
 from tisfast.errors import NotFound, TisError
@@ -23,6 +24,9 @@ class Regions:
 
     def __getattr__(self, name):
         return lambda *values: self.told.append((name, *values))
+
+    async def register_cuda(self, *values):
+        self.told.append(("register_cuda", *values))
 
     def system_status(self, name):
         if name:
@@ -204,7 +208,14 @@ def test_shared_memory():
     assert "'x'" in front.refused("SystemSharedMemoryStatus", status=Status.NOT_FOUND, name="x")
     front.ask("SystemSharedMemoryRegister", name="a", key="/a", offset=1, byte_size=2)
     front.ask("SystemSharedMemoryUnregister", name="a")
-    front.ask("CudaSharedMemoryRegister", name="b", raw_handle=b"h", device_id=1, byte_size=2)
+
+    async def register():
+        method = front.methods.unary("/inference.GRPCInferenceService/CudaSharedMemoryRegister")
+        fields = {"name": "b", "raw_handle": b"h", "device_id": 1, "byte_size": 2}
+        return await method.handler(message("CudaSharedMemoryRegisterRequest")(**fields).SerializeToString(), {})
+
+    with fresh_loop() as loop:
+        assert loop.run_until_complete(register()) == b""
     front.ask("CudaSharedMemoryUnregister")
     assert front.regions.told == [
         ("register_system", "a", "/a", 1, 2), ("unregister_system", "a"), ("register_cuda", "b", b"h", 1, 2),

@@ -212,10 +212,9 @@ class Methods:
     def _cuda_status(self, request: Any) -> Fields:
         return {"regions": {each["name"]: each for each in self._service.regions.cuda_status(request.name)}}
 
-    def _cuda_register(self, request: Any) -> Fields:
+    def _cuda_register(self, request: Any) -> Awaitable[Fields]:
         regions = self._service.regions
-        regions.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
-        return {}
+        return _done(regions.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size))
 
     def _cuda_unregister(self, request: Any) -> Fields:
         self._service.regions.unregister_cuda(request.name)

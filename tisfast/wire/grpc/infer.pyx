@@ -305,7 +305,7 @@ cdef int place(Draft draft, InferInput request, uint64_t start, uint64_t free, R
             draft.places[2 * i] = request.extra.offset + free
             free += align64(input.nbytes)
             if source == FROM_REGION:
-                fetch(draft, i, regions, at)
+                fetch(draft, i, regions, request, at)
                 continue
             if source == FROM_CONTENTS:
                 (<Contents>draft.values[plan.tensors[i].position]).fill(at)

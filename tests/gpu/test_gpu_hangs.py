@@ -1,0 +1,241 @@
+"""A GPU that hangs, as the server sees it: only requests that touch it wait, and they are told in their time."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
+from tritonclient.utils import shared_memory as system
+
+from tests.gpu.gpu_models import CONFIG, GPU, MADE, RETURNED, STAYS, WHERE, asked, ensemble
+from tests.system.helpers import until
+from tisfast import limits
+
+SMALL, LONG = 4096, 4 << 20
+VALUES = np.arange(LONG // 4, dtype=np.float32)
+HOST = CONFIG.replace('"A"', '"B"')
+TWICE = WHERE.replace('"A"', '"B"').replace("t.as_numpy()", "t.as_numpy() * 2")
+EAGER = (
+    "dynamic_batching { default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 300000 "
+    "allow_timeout_override: true } }"
+)
+HUNG, GOOD = 1, 0
+"""GPUs, as regions are registered with them."""
+
+
+def registered(client, name, memory, device):
+    client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), device, memory.nbytes)
+
+
+@pytest.fixture
+def served(stand_in, serve, write_model, connect, export):
+    """served(module): a server with the model m, its client, and `infer(**call)` with a client of its own.
+
+    Regions of both GPUs are registered: hung and hung_out, good and good_out.
+    """
+    write_model("m", TWICE, HOST)
+    write_model("eager", TWICE, f"max_batch_size: 0 {HOST} {EAGER}")
+    for device in (HUNG, GOOD):
+        write_model(f"same{device}", RETURNED, HOST + GPU.replace("0", str(device)) + STAYS)
+
+    class Served:
+        def __init__(self, module):
+            self.module = module
+            self.server = serve("--allow-client-shm=true", "--exit-timeout-secs=1").ready()
+            self.client = connect(self.server, module)
+            self.memory = {}
+            for name, device in (("hung", HUNG), ("hung_out", HUNG), ("good", GOOD), ("good_out", GOOD)):
+                self.memory[name] = export(LONG)
+                self.memory[name].write(VALUES.tobytes())
+                registered(self.client, name, self.memory[name], device)
+
+        def connected(self):
+            ready = self.server.said(lambda r: r.get("event") == "ready", "ready")
+            port = ready["grpc_port" if self.module is tritonclient.grpc else "http_port"]
+            return self.module.InferenceServerClient(f"localhost:{port}")
+
+        def infer(self, model, region, nbytes=SMALL, output=None, **more):
+            """With a client of its own: tritonclient's over HTTP belong to their thread."""
+            call = asked(self.module, nbytes, 0, output, "B", region or "good")
+            if region is None:
+                call["inputs"][0] = self.module.InferInput("B", [nbytes // 4], "FP32")
+                call["inputs"][0].set_data_from_numpy(VALUES[: nbytes // 4])
+            with self.connected() as client:
+                return client.infer(model, **call, **more)
+
+    return Served
+
+
+def is_held(stand_in, before, more=1):
+    return lambda: stand_in.counted()["operations_held"] >= before + more
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+@pytest.mark.parametrize("nbytes", [SMALL, LONG])
+@pytest.mark.parametrize("case", ["input", "output", "returned", "across"])
+def test_only_requests_that_touch_it_wait(stand_in, served, module, nbytes, case):
+    use = served(module)
+    given, output = {"output": (None, "hung_out"), "across": ("good", "hung_out")}.get(case, ("hung", None))
+    model = {"returned": f"same{HUNG}", "across": f"same{GOOD}"}.get(case, "m")
+    before, times = stand_in.counted()["operations_held"], 2 if model == "m" else 1
+    more = limits.COPY_THREADS_MAX + 1
+    with ThreadPoolExecutor(more) as threads:
+        with stand_in.holding(device=HUNG):
+            waiting = [threads.submit(use.infer, model, given, nbytes, output) for _ in range(more)]
+            until(is_held(stand_in, before), "the copy hangs")
+            assert use.client.is_server_live()
+            assert use.infer("m", "good", output="good_out").get_output("B")
+            assert (np.frombuffer(use.memory["good_out"].read(SMALL), np.float32) == VALUES[:1024] * 2).all()
+            region = system.create_shared_memory_region("host", "/tisfast_hangs", LONG)
+            try:  # a long copy of host memory, which shared threads make
+                use.client.register_system_shared_memory("host", "/tisfast_hangs", LONG)
+                use.infer("m", None, LONG, "host")
+                assert (system.get_contents_as_numpy(region, np.float32, [LONG // 4]) == VALUES * 2).all()
+            finally:
+                system.destroy_shared_memory_region(region)
+            assert not any(each.done() for each in waiting)
+        answers = [each.result(60) for each in waiting]
+    if output is None:
+        assert all((each.as_numpy("B") == VALUES[: nbytes // 4] * times).all() for each in answers)
+    else:
+        found = np.frombuffer(use.memory[output].read(nbytes), np.float32)
+        assert (found == VALUES[: nbytes // 4] * times).all()
+    assert stand_in.counted()["used_after_free"] == 0
+
+
+def test_a_step_of_an_ensemble_that_needs_it_in_host_memory_waits_alone(stand_in, serve, write_model, connect, export):
+    write_model("m0", TWICE, HOST)
+    (write_model("m", "", ensemble("B", ("A", "x"), ("x", "B")).replace('"m1"', '"m0"')) / "1/model.py").unlink()
+    server = serve("--allow-client-shm=true").ready()
+    client, memory = connect(server, tritonclient.grpc), export(LONG)
+    memory.write(VALUES.tobytes())
+    registered(client, "given", memory, HUNG)
+    before = stand_in.counted()["operations_held"]
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.holding(device=HUNG):
+            answer = threads.submit(client.infer, "m", **asked(tritonclient.grpc, SMALL))
+            until(is_held(stand_in, before), "the copy hangs")
+            assert client.is_server_live() and not answer.done()
+        assert (answer.result(60).as_numpy("B") == VALUES[:1024] * 4).all()
+
+
+def test_a_request_that_waits_is_told_in_its_time(stand_in, served):
+    use = served(tritonclient.grpc)
+    with stand_in.holding(device=HUNG):
+        with pytest.raises(InferenceServerException, match="Request timeout expired"):
+            use.infer("eager", "hung")
+        with pytest.raises(InferenceServerException, match="Request timeout expired"):
+            use.infer("eager", "hung", timeout=1000)
+        assert use.infer("eager", "good").get_output("B")
+    assert (use.infer("eager", "hung").as_numpy("B") == VALUES[:1024] * 2).all()
+
+
+def test_a_client_that_leaves_is_forgotten(stand_in, served):
+    use = served(tritonclient.grpc)
+    with stand_in.holding(device=HUNG):
+        with pytest.raises(InferenceServerException, match=r"Deadline Exceeded|CANCELLED"):
+            use.infer("m", "hung", client_timeout=0.5)
+        until(lambda: use.server.pending("m") == 0, "nobody waits")
+        assert use.infer("m", "good").get_output("B")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_ends_all_the_same(stand_in, served, number):
+    use = served(tritonclient.http)
+    before = stand_in.counted()["operations_held"]
+    with ThreadPoolExecutor(1) as threads, stand_in.holding(device=HUNG):
+        answer = threads.submit(use.infer, "m", "hung")
+        until(is_held(stand_in, before), "the copy hangs")
+        assert use.server.end(number) == 1  # the request was not answered within --exit-timeout-secs
+        assert answer.exception(60) is not None
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_a_region_that_cannot_be_opened_now_holds_nobody_up(stand_in, served, export, module):
+    use, memory = served(module), export(SMALL)
+    pid = use.server.process.pid
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, HUNG)
+
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid) as begun:
+            late = threads.submit(registers)
+            until(begun, "it is being opened")
+            with pytest.raises(InferenceServerException, match="'late' already in manager"):
+                registered(use.client, "late", memory, HUNG)
+            assert use.client.is_server_live()
+            assert use.infer("m", "good").get_output("B")
+            assert not late.done()
+        late.result(60)
+    memory.write(VALUES[:1024].tobytes())
+    assert (use.infer("m", "late").as_numpy("B") == VALUES[:1024] * 2).all()
+
+
+def test_a_region_that_cannot_be_closed_now_holds_nobody_up(stand_in, served):
+    use = served(tritonclient.http)
+    closed = stand_in.counted()["closed"]
+    with stand_in.hanging("cuIpcCloseMemHandle", pid=use.server.process.pid) as begun:
+        use.client.unregister_cuda_shared_memory("hung")
+        until(begun, "it is being closed")
+        assert use.client.is_server_live()
+        assert use.infer("m", "good").get_output("B")
+        assert use.infer("m", "hung_out").get_output("B")  # of the same GPU, which waits for nothing
+    until(lambda: stand_in.counted()["closed"] > closed, "it is closed")
+
+
+def test_a_driver_that_does_not_begin_holds_nobody_up(stand_in, serve, write_model, connect, export):
+    write_model("m", TWICE, HOST)
+    server = serve("--allow-client-shm=true").ready()
+    memory = export(SMALL)
+    client = connect(server, tritonclient.grpc)
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("cuInit", pid=server.process.pid) as begun:
+            late = threads.submit(registered, client, "given", memory, GOOD)
+            until(begun, "the driver begins")
+            assert client.is_server_live() and not late.done()
+        late.result(60)
+
+
+def test_memory_that_cannot_be_allocated_now_holds_nobody_up(stand_in, serve, write_model, connect):
+    floats = HOST + GPU
+    write_model("m0", MADE, floats)
+    write_model("m1", RETURNED.replace("assert not any(tensor.is_cpu() for tensor in found)", ""), floats + STAYS)
+    (write_model("m", "", ensemble("B", ("A", "x"), ("x", "B"))) / "1/model.py").unlink()
+    server = serve().ready()
+    client = connect(server, tritonclient.grpc)
+    given = tritonclient.grpc.InferInput("A", [4], "FP32")
+    given.set_data_from_numpy(VALUES[:4])
+    with stand_in.hanging("cuMemAlloc_v2", pid=server.process.pid) as begun, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(client.infer, "m", [given])
+        until(begun, "memory is asked for")
+        assert client.is_server_live()
+        stand_in.fail("cuMemAlloc_v2", 0)
+        assert answer.result(60).as_numpy("B").tolist() == VALUES[:4].tolist()
+
+
+def test_strings_are_counted_when_they_have_come(stand_in, serve, write_model, connect, export):
+    texts = CONFIG.replace("TYPE_FP32", "TYPE_STRING")
+    write_model("m", WHERE, texts)
+    client = connect(serve("--allow-client-shm=true").ready(), tritonclient.grpc)
+    data = serialize_byte_tensor(np.array([b"one", b"", b"three"], dtype=object)).item()
+    memory = export(len(data))
+    memory.write(data)
+    registered(client, "given", memory, HUNG)
+    given = tritonclient.grpc.InferInput("A", [3], "BYTES")
+    given.set_shared_memory("given", len(data))
+    assert client.infer("m", [given]).as_numpy("B").tolist() == [b"one", b"", b"three"]
+    given.set_shape([2])
+    with pytest.raises(InferenceServerException, match="unexpected number of string elements 3 for inference input"):
+        client.infer("m", [given])
+    memory.write(struct.pack("<I", 1 << 20))
+    with pytest.raises(InferenceServerException, match="expecting string of length 1048576|expected 2 string elements"):
+        client.infer("m", [given])

@@ -1,0 +1,124 @@
+"""Copies beside the loop: in whose thread, in which order, and what is told when a GPU takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.loops import fresh_loop
+from tests.waiting import until
+from tisfast import limits
+from tisfast.errors import Unavailable
+from tisfast.executor import DaemonExecutor, Lane
+from tisfast.models.beside import beside
+from tisfast.types import Status
+
+COPIES = DaemonExecutor(1, "test-copying")
+
+
+@pytest.fixture
+def lane():
+    return Lane(2, "test-gpu", "GPU 7", "Do something.")
+
+
+@pytest.fixture
+def gate():
+    """What a thread waits for; opened at the end in any case."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+class Kept:
+    """What a thread works on."""
+
+
+def carried_out(*steps, seconds=0, then=None):
+    """What `beside` tells."""
+
+    async def work():
+        told = []
+        beside(COPIES, steps, Kept(), told.append, seconds)
+        await until(lambda: told)
+        if then is not None:
+            await then()
+        return told
+
+    with fresh_loop() as loop:
+        return loop.run_until_complete(work())
+
+
+def named(found, failure=()):
+    def work():
+        found.append(threading.current_thread().name)
+        return failure
+
+    return work
+
+
+def test_each_step_is_done_in_its_thread_and_after_the_one_before(lane):
+    found = []
+    steps = [(lane, named(found)), (None, named(found)), (lane, named(found))]
+    assert carried_out(*steps) == [()]
+    assert found == ["test-gpu", "test-copying", "test-gpu"]
+
+
+def test_nothing_follows_a_step_that_has_failed(lane):
+    found = []
+    assert carried_out((lane, named(found, (13, "why"))), (None, named(found))) == [(13, "why")]
+    assert found == ["test-gpu"]
+
+
+def test_what_is_our_fault_is_told_as_such(lane, caplog):
+    def breaks():
+        raise KeyError("x")
+
+    ((status, text),) = carried_out((lane, breaks))
+    assert (status, text) == (Status.INTERNAL, "unexpected KeyError in the server; see its log")
+    assert "a copy beside the loop failed in what is our fault" in caplog.text
+
+
+def test_who_waits_for_a_gpu_is_told_what_it_is_and_what_to_do(lane, gate, monkeypatch):
+    monkeypatch.setattr(limits, "GPU_COPY_SECONDS_MAX", 0.01)
+    ((status, text),) = carried_out((lane, gate.wait))
+    assert status == Status.UNAVAILABLE
+    said = "GPU 7 has not made a copy within 0.01 s: it hangs, or is busy with others' work. Look whether"
+    assert text.startswith(said)
+
+
+def test_who_has_less_time_is_told_so_and_once(lane, gate):
+    async def then():
+        gate.set()
+        await asyncio.get_running_loop().run_in_executor(lane, tuple)
+
+    assert carried_out((lane, gate.wait), seconds=0.01, then=then) == [None]
+
+
+def test_too_much_that_waits_is_refused(lane, gate):
+    begun = threading.Event()
+    lane.post(lambda: begun.set() or gate.wait())
+    assert begun.wait(60)
+    for _ in range(2):
+        lane.submit(tuple)
+    text = "2 calls wait for GPU 7, which is the limit: it hangs, or is busy with others' work. Do something."
+    assert carried_out((lane, tuple)) == [(Status.UNAVAILABLE, text)]
+    with pytest.raises(Unavailable, match="^2 calls wait for GPU 7"):
+        lane.submit(tuple)
+    last = threading.Event()
+    lane.post(last.set)  # what gives memory back is never refused
+    gate.set()
+    assert last.wait(60)
+
+
+def test_a_call_that_takes_too_long_is_refused_and_its_result_dropped(lane, gate):
+    async def calls():
+        with pytest.raises(Unavailable, match="GPU 7 has not done a call within 0.01 s: it hangs"):
+            await lane.call(gate.wait, 0.01, Kept())
+        assert lane.is_busy
+        gate.set()
+        return await lane.call(lambda: 3, 60)
+
+    with fresh_loop() as loop:
+        assert loop.run_until_complete(calls()) == 3

@@ -1,0 +1,99 @@
+"""What threads do beside the event loop for requests and answers: each GPU's own make its copies, shared ones long
+copies of host memory.  Layer 4 (models).
+
+A GPU may hang, and a thread with it for ever.  Whoever waits is told in its time, and what the thread has stays until
+it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from tisfast import limits
+from tisfast.errors import TisError, Unavailable
+from tisfast.native.cuda import HANGS
+from tisfast.types import Status
+
+if TYPE_CHECKING:
+    from tisfast.executor import DaemonExecutor, Lane
+
+log = logging.getLogger("tisfast.models")
+Failure: TypeAlias = "tuple[int, str] | tuple[()]"
+Step: TypeAlias = "tuple[Lane | None, Callable[[], Failure]]"
+Done: TypeAlias = "Callable[[Failure | None], None]"
+
+
+def beside(
+    copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float = 0
+) -> None:
+    """Carry out the steps in threads, one after the other, and call `done` on the loop.
+
+    More in engine/caching_runtime.pxd.  copies: threads for what is no GPU's; None: the loop's own.
+    """
+    _Order(copies, steps, kept, done, seconds).next()
+
+
+class _Order:
+    """The steps of one request or answer that are still to be done."""
+
+    def __init__(
+        self, copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._copies, self._steps, self._kept = copies, list(steps), kept
+        self._done: Done | None = done
+        self._until = self._loop.time() + seconds if seconds else 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def next(self) -> None:
+        """Begin the first step, or tell that all are done."""
+        if not self._steps:
+            self._tell(())
+            return
+        lane, work = self._steps.pop(0)
+        try:
+            if lane is None and self._copies is not None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
+                raise Unavailable("too many long copies wait to be made; retry later")
+            future = self._loop.run_in_executor(self._copies if lane is None else lane, work)
+        except TisError as error:
+            self._tell((error.status, error.message))
+            return
+        self._watch(lane)
+        future.add_done_callback(self._heard)  # it keeps this object, and with it what the work is about
+
+    def _watch(self, lane: Lane | None) -> None:
+        now = self._loop.time()
+        late = now + limits.GPU_COPY_SECONDS_MAX if lane is not None else 0.0
+        if self._until and (not late or self._until < late):
+            self._timer = self._loop.call_at(self._until, self._tell, None)
+        elif lane is not None:
+            text = (
+                f"{lane.whose} has not made a copy within {limits.GPU_COPY_SECONDS_MAX} s: it hangs, or is busy with "
+                f"others' work. {HANGS}"
+            )
+            self._timer = self._loop.call_at(late, self._tell, (int(Status.UNAVAILABLE), text))
+
+    def _heard(self, future: asyncio.Future[Failure]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._done is None:  # told already, in its time
+            self._kept = None
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("a copy beside the loop failed in what is our fault", exc_info=error)
+            self._tell((int(Status.INTERNAL), f"unexpected {type(error).__name__} in the server; see its log"))
+        elif failure := future.result():
+            self._tell(failure)
+        else:
+            self.next()
+
+    def _tell(self, failure: Failure | None) -> None:
+        done, self._done = self._done, None
+        self._steps.clear()
+        if done is not None:
+            done(failure)
