@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -55,16 +57,37 @@ class DaemonExecutor(Executor):
             self._idle.release()
 
 
+class _Order(Future[Any]):
+    """Work that waits in a lane.  When it is cancelled, it leaves the lane, and refers to nothing any more."""
+
+    def __init__(self, waiting: deque[_Order], work: Callable[[], Any]) -> None:
+        super().__init__()
+        self._waiting = waiting
+        self.work: Callable[[], Any] | None = work
+
+    def cancel(self) -> bool:
+        """False: it has begun."""
+        if not super().cancel():
+            return False
+        with suppress(ValueError):  # the thread was about to begin it
+            self._waiting.remove(self)
+        self.work = None
+        return True
+
+
 class Lane(Executor):
     """One thread of its own for work that may hang, such as calls of a driver.  `submit` and `post` from any thread.
 
-    most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then.
+    most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then.  Finalisers post in the
+    middle of anything, so nothing here takes a lock of Python's.
     """
 
     def __init__(self, most: int, name: str, whose: str, remedy: str) -> None:
         self.whose = whose
         self._most, self._remedy = most, remedy
-        self._orders: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._orders: deque[_Order] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._is_rung = False
         self._begun = self._ended = 0
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -74,8 +97,8 @@ class Lane(Executor):
         return self._begun != self._ended
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run `fn` in the thread, after all that came before.  Raises Unavailable."""
-        if self._orders.qsize() >= self._most:
+        """Run `fn` in the thread, after all that came before, unless it is cancelled first.  Raises Unavailable."""
+        if len(self._orders) >= self._most:
             raise Unavailable(
                 f"{self._most} calls wait for {self.whose}, which is the limit: it hangs, or is busy with others' "
                 f"work. {self._remedy}"
@@ -87,13 +110,15 @@ class Lane(Executor):
         self._put(work)
 
     async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
-        """What `work` returns.  Raises Unavailable after so many seconds, in which case its result is dropped later.
+        """What `work` returns.  Raises Unavailable after so many seconds: what has begun ends then, and is dropped.
 
         kept: stays until the thread has let go of it, whoever waits.
         """
-        future = asyncio.get_running_loop().run_in_executor(self, work)
+        source = self.submit(work)
+        future = asyncio.wrap_future(source)
         future.add_done_callback(functools.partial(_heard, kept))
         if not (await asyncio.wait({future}, timeout=seconds))[0]:
+            source.cancel()
             raise Unavailable(
                 f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
                 f"{self._remedy}"
@@ -101,17 +126,28 @@ class Lane(Executor):
         return future.result()
 
     def _put(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        self._orders.put((future, work))
-        return future
+        order = _Order(self._orders, work)
+        self._orders.append(order)
+        if not self._is_rung:
+            self._is_rung = True
+            self._bell.put(None)
+        return order
 
     def _work(self) -> None:
         while True:
-            order = self._orders.get()
-            self._begun += 1
-            _carry_out(*order)
-            del order  # as above
-            self._ended += 1
+            self._bell.get()
+            self._is_rung = False
+            while self._orders:
+                self._begun += 1
+                self._next()
+                self._ended += 1
+
+    def _next(self) -> None:
+        with suppress(IndexError):  # it was cancelled at this moment
+            order = self._orders.popleft()
+            work, order.work = order.work, None
+            if work is not None:
+                _carry_out(order, work)
 
 
 def _heard(kept: object, future: asyncio.Future[Any]) -> None:

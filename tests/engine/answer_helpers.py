@@ -24,6 +24,34 @@ def answered_with(data):
     return lambda request: read_answer(request, [(0, FP32, [len(data) // 4], data)], of=out)
 
 
+class Order:
+    """What threads are to do, when the test says so (`work`), unless it was cancelled; see `beside` of a runtime."""
+
+    def __init__(self, orders, steps, done, seconds):
+        self._orders, self.steps, self.done, self.seconds = orders, steps, done, seconds
+
+    def cancel(self):
+        self._orders.remove(self)
+
+    def work(self):
+        failure = ()
+        for _, carry_out in self.steps:
+            failure = failure or carry_out()
+        self.done(failure)
+
+
+class Orders(list):
+    """The orders that wait, in place of `beside`."""
+
+    def __call__(self, steps, kept, done, seconds):
+        self.append(Order(self, steps, done, seconds))
+        return self[-1]
+
+    def work(self, at=0):
+        """Carry out one of them."""
+        self.pop(at).work()
+
+
 class CachedModel:
     """A runtime on a clock of the test's, whose answers may be kept."""
 

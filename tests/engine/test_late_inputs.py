@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.answer_helpers import CachedModel, floats
+from tests.engine.answer_helpers import CachedModel, Orders, floats
 from tests.native.helpers import HostDevice
 from tests.wire.helpers import body, tensor
 from tisfast.config.sequence_settings import SequenceSettings
@@ -23,26 +23,18 @@ class Late(CachedModel):
 
     def __init__(self, **changes):
         super().__init__(**changes)
-        self.orders = []
-        self.runtime.beside = lambda *order: self.orders.append(order)
+        self.orders = self.runtime.beside = Orders()
         self.regions = Regions()
         self.device = HostDevice(a=DATA)
         memory = self.device.open(self.device.handle("a"), 0)
         self.regions.add(DeviceRegion("r", memory, 0, self.device.handle("a"), len(DATA)))
 
-    def ask_late(self, id, late=True, **parameters):
+    def ask_late(self, id, late=True, told=None, **parameters):
         lies = {"shared_memory_region": "r", "shared_memory_byte_size": len(DATA)}
         given = tensor("I", [3], parameters=lies) if late else tensor("I", [3], data=[1, 2, 3])
         text, _ = body(given, id=id, parameters=parameters)
         made = infer.parse(self.signature, self.runtime.arena, text, regions=self.regions)
-        return submit(self.runtime, made, StreamSink(self.calls))
-
-    def work(self, at=0):
-        steps, _, done, _ = self.orders.pop(at)
-        failure = ()
-        for _, carry_out in steps:
-            failure = failure or carry_out()
-        done(failure)
+        return submit(self.runtime, made, StreamSink(self.calls, told))
 
     @property
     def queued(self):
@@ -53,7 +45,7 @@ def test_the_model_gets_them_when_they_are_there():
     m = Late()
     request = m.ask_late("a")
     assert (m.link.dispatched, m.runtime.queued, m.runtime.stats.pending, m.calls) == ([], 1, 1, [])
-    m.work()
+    m.orders.work()
     assert (m.queued, m.runtime.stats.pending) == (["a"], 0)
     assert [each.bytes() for each in input_tensors(request.input)] == [DATA]
 
@@ -62,7 +54,7 @@ def test_what_cannot_be_copied_is_told_by_its_names():
     m = Late()
     m.device.fails = "the GPU is lost"
     m.ask_late("a")
-    m.work()
+    m.orders.work()
     (_, status, message, final) = m.calls.pop()
     assert (status, message, final) == (
         Status.INTERNAL, "tensor 'I' of model 'm', in region 'r': the GPU is lost", True,
@@ -71,7 +63,7 @@ def test_what_cannot_be_copied_is_told_by_its_names():
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_memory_stays_until_the_thread_is_done_whoever_leaves(gone):
+def test_who_leaves_takes_the_copy_along(gone):
     m = Late()
     request = m.ask_late("a")
     if gone:
@@ -80,19 +72,17 @@ def test_memory_stays_until_the_thread_is_done_whoever_leaves(gone):
         m.runtime.refuse("it is unloaded")
     del request
     assert m.calls.pop()[1] == (Status.CANCELLED if gone else Status.UNAVAILABLE)
-    assert m.runtime.arena.used_blocks > 0
-    m.work()
-    assert (m.calls, m.queued, m.runtime.arena.used_blocks) == ([], [], 0)
+    assert (m.orders, m.calls, m.queued, m.runtime.arena.used_blocks) == ([], [], [], 0)
 
 
 def test_a_request_whose_time_is_over_is_refused():
     m = Late(max_batch_size=0, default_timeout_us=5000, allow_timeout_override=True)
     m.ask_late("a", timeout=2000)
     m.ask_late("b")
-    assert [seconds for _, _, _, seconds in m.orders] == [0.002, 0.005]
-    m.orders.pop(0)[2](None)
+    assert [order.seconds for order in m.orders] == [0.002, 0.005]
+    m.orders.pop(0).done(None)
     assert m.calls.pop()[1:3] == (Status.UNAVAILABLE, "Request timeout expired")
-    m.work()
+    m.orders.work()
     assert m.queued == ["b"]
 
 
@@ -108,9 +98,9 @@ def test_the_requests_of_a_sequence_stay_in_their_order():
     m.ask_late("2", sequence_id=7)
     m.ask_late("other", late=False, sequence_id=8, **START)
     assert m.queued == ["other"]
-    m.work(1)  # the last one's
+    m.orders.work(1)  # the last one's
     assert m.queued == ["other"] and m.runtime.queued == 3
-    m.work()
+    m.orders.work()
     m.link.execute()
     while m.link.dispatched:
         m.link.execute()
@@ -126,3 +116,21 @@ def test_what_follows_in_a_sequence_waits_for_nobody_who_has_left():
     while m.link.dispatched:
         m.link.execute()
     assert [name for name, status, *_ in m.calls if not status] == ["0", "2"]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_front_that_breaks_keeps_nobody_of_its_sequence_from_going_on(leaves):
+    def breaks():
+        raise RuntimeError("a bug")
+
+    m = sequences()
+    first = m.ask_late("0", told=breaks, sequence_id=7, **START)
+    m.ask_late("1", late=False, told=breaks, sequence_id=7)  # of a sequence that has not begun: it is refused, too
+    m.ask_late("2", late=False, sequence_id=7, **START)
+    m.device.fails = "the GPU is lost"
+    with pytest.raises(RuntimeError, match="a bug"):
+        if leaves:
+            cancel(m.runtime, first)
+        else:
+            m.orders.work()
+    assert m.queued == ["2"]

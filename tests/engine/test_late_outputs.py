@@ -6,14 +6,18 @@ import os
 
 import pytest
 
-from tests.engine.answer_helpers import CachedModel, answered_with, floats
+from tests.engine.answer_helpers import FP32, CachedModel, Orders, answered_with, floats
+from tests.engine.helpers import settings
 from tests.native.helpers import HostDevice, ShmFile
 from tests.wire.helpers import body, tensor
-from tisfast import tuning
-from tisfast.engine.testing import StreamSink, cancel, submit
+from tisfast import limits, tuning
+from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.testing import FakeClock, FakeLink, StreamSink, cancel, submit
+from tisfast.native.memory import Arena
 from tisfast.native.region import DeviceRegion, Regions, SystemRegion
 from tisfast.types import Status
 from tisfast.wire import infer
+from tisfast.wire.signature import ModelSignature
 
 SHORT, LONG = floats(1, 2, 3), floats(1.5) * (tuning.LOOP_COPY_BYTES_MAX // 4 + 1)
 
@@ -23,8 +27,7 @@ class Writing(CachedModel):
 
     def __init__(self, region):
         super().__init__()
-        self.orders = []
-        self.runtime.beside = lambda *order: self.orders.append(order)
+        self.orders = self.runtime.beside = Orders()
         self.regions = Regions()
         self.regions.add(region)
 
@@ -35,13 +38,6 @@ class Writing(CachedModel):
         request = submit(self.runtime, made, StreamSink(self.calls))
         self.link.execute(answer=answered_with(data))
         return request
-
-    def work(self):
-        steps, _, done, _ = self.orders.pop(0)
-        failure = ()
-        for _, carry_out in steps:
-            failure = failure or carry_out()
-        done(failure)
 
 
 @pytest.fixture
@@ -68,7 +64,7 @@ def test_a_thread_of_the_gpu_writes_what_is_for_its_memory(device, data):
     m = Writing(of_device(device))
     m.execute(data)
     assert (m.calls, device.memories["a"]) == ([], bytes(len(LONG)))
-    m.work()
+    m.orders.work()
     assert m.calls.pop()[1] == 0 and device.memories["a"][: len(data)] == data
     assert m.runtime.arena.used_blocks == 0
 
@@ -77,7 +73,7 @@ def test_the_loop_goes_on_while_a_long_one_is_written(file):
     m = Writing(of_file(file))
     m.execute(LONG)
     assert (m.calls, file.data) == ([], bytes(len(LONG)))
-    m.work()
+    m.orders.work()
     assert m.calls.pop()[1] == 0 and file.data == LONG
 
 
@@ -91,15 +87,17 @@ def test_nothing_is_written_for_a_client_that_has_left(device):
     m = Writing(of_device(device))
     request = m.execute(SHORT)
     cancel(m.runtime, request)
-    m.work()  # it may use its memory for something else by now
-    assert device.memories["a"] == bytes(len(LONG)) and len(m.calls) == 1
+    assert m.orders == []  # it may use its memory for something else by now
+    assert [call[1:] for call in m.calls] == [(Status.CANCELLED, "Request cancelled: the client left", True)]
+    del request
+    assert m.runtime.arena.used_blocks == 0
 
 
 def test_a_file_that_shrinks_before_a_thread_writes(file):
     m = Writing(of_file(file))
     m.execute(LONG)
     os.truncate(file.path, 4096)
-    m.work()
+    m.orders.work()
     _, status, message, _ = m.calls.pop()
     assert status == Status.INVALID_ARG and "has shrunk to 4096 bytes" in message
 
@@ -108,7 +106,94 @@ def test_what_cannot_be_written_is_told_by_its_names(device):
     m = Writing(of_device(device))
     device.fails = "the GPU is lost"
     m.execute(SHORT)
-    m.work()
+    m.orders.work()
     _, status, message, _ = m.calls.pop()
     said = "output 'O' of model 'm', into region 'r': the GPU is lost"
     assert (status, message) == (Status.INTERNAL, said)
+
+
+class Stream:
+    """One request of a decoupled model, whose responses go to the region."""
+
+    def __init__(self, region, told=None):
+        self.signature = ModelSignature("m", "1", 0, True, [("I", FP32, (-1,), False, False)], [("O", FP32, (-1,))])
+        scheduler, clock = settings(max_batch_size=0, dynamic=False), FakeClock()
+        self.runtime = ModelRuntime(self.signature, Arena("in", 1 << 23, 1 << 22), scheduler, clock, {"name": "m"})
+        self.link = FakeLink("m_0", self.runtime, clock)
+        self.runtime.add_link(self.link)
+        self.runtime.set_state(True, "")
+        self.orders = self.runtime.beside = Orders()
+        self.regions, self.calls = Regions(), []
+        self.regions.add(region)
+        into = {"shared_memory_region": "r", "shared_memory_byte_size": len(SHORT)}
+        text, _ = body(tensor("I", [1], data=[1]), id="a", outputs=[{"name": "O", "parameters": into}])
+        made = infer.parse(self.signature, self.runtime.arena, text, regions=self.regions)
+        self.request = submit(self.runtime, made, StreamSink(self.calls, told))
+        self.link.execute_streams()
+        self._answer = answered_with(SHORT)
+
+    def respond(self, times=1):
+        for _ in range(times):
+            self.link.respond(self.request, answer=self._answer(self.request.input))
+
+    def end(self):
+        self.link.respond(self.request, final=True)
+
+    @property
+    def told(self):
+        return [(status, final) for _, status, _, final in self.calls]
+
+
+def test_responses_are_told_in_their_order_each_when_it_is_written(device):
+    m = Stream(of_device(device))
+    m.respond(2)
+    m.end()
+    assert (m.calls, len(m.orders)) == ([], 1)
+    m.orders.work()
+    assert m.told == [(0, False)]
+    m.orders.work()
+    assert m.told == [(0, False), (0, False), (0, True)]
+
+
+def test_of_a_stream_nothing_waits_for_a_gpu_that_was_waited_for_in_vain(device):
+    m = Stream(of_device(device))
+    m.respond(3)
+    m.orders.pop(0).done((Status.UNAVAILABLE, "it hangs"))
+    m.respond()
+    m.end()
+    assert m.told == [(Status.UNAVAILABLE, False)] * 4 + [(0, True)] and m.orders == []
+    assert {call[2] for call in m.calls[:4]} == {"it hangs"}
+
+
+def test_a_stream_whose_client_leaves_is_told_of_it_and_writes_no_more(device):
+    m = Stream(of_device(device))
+    m.respond(2)
+    cancel(m.runtime, m.request)
+    m.respond()
+    m.end()
+    assert m.told == [(Status.CANCELLED, False)] * 3 + [(0, True)] and m.orders == []
+    assert device.memories["a"] == bytes(len(LONG))
+
+
+def test_only_so_many_responses_wait_for_one_that_is_written(device):
+    m = Stream(of_device(device))
+    m.respond(limits.ANSWERS_UNCOPIED_MAX)
+    assert (m.calls, len(m.orders)) == ([], 1)
+    m.respond()
+    m.end()
+    assert m.told == [(Status.UNAVAILABLE, False)] * (limits.ANSWERS_UNCOPIED_MAX + 1) + [(0, True)]
+    assert m.orders == [] and m.calls[0][2].startswith("16384 responses wait for one that is to be copied")
+
+
+def test_a_front_that_breaks_keeps_no_response_from_the_next_one(device):
+    def breaks():
+        if len(m.calls) == 1:
+            raise RuntimeError("a bug")
+
+    m = Stream(of_device(device), breaks)
+    m.respond(2)
+    m.end()
+    with pytest.raises(RuntimeError, match="a bug"):
+        m.orders.work()
+    m.orders.work()
+    assert m.told == [(0, False), (0, False), (0, True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.answer_helpers import FP32, CachedModel
+from tests.engine.answer_helpers import FP32, CachedModel, Orders
 from tests.native.helpers import ShmFile
 from tests.wire.helpers import answer, body, tensor
 from tisfast import tuning
@@ -28,8 +28,7 @@ class Returning(CachedModel):
 
     def __init__(self, file):
         super().__init__()
-        self.orders = []
-        self.runtime.beside = lambda steps, kept, done, seconds: self.orders.append((steps, done))
+        self.orders = self.runtime.beside = Orders()
         self.regions = Regions()
         self.regions.add(SystemRegion("r", file.key, file.open(), 0, LONG))
 
@@ -46,16 +45,12 @@ class Returning(CachedModel):
         self.link.execute(answer=lambda asked: answer(asked, [(0, FP32, [nbytes // 4], 0, place, nbytes)]))
         return request
 
-    def work(self):
-        ((_, work),), done = self.orders.pop(0)
-        done(work())
-
 
 def test_a_thread_copies_a_long_one(file):
     m = Returning(file)
     m.execute()
     assert (m.calls, len(m.orders)) == ([], 1)
-    m.work()
+    m.orders.work()
     ((_, status, outputs, final),) = m.calls
     assert (status, final) == (0, True) and outputs[0][3] == bytes([1, 2, 3, 4]) * (LONG // 4)
     m.calls.clear()
@@ -72,7 +67,7 @@ def test_a_client_that_takes_its_memory_away_meanwhile_is_told(file):
     m = Returning(file)
     m.execute()
     file.truncate(0)
-    m.work()
+    m.orders.work()
     _, status, message, final = m.calls.pop()
     assert (status, final) == (Status.INVALID_ARG, True) and "has shrunk to 0 bytes" in message
 
@@ -80,8 +75,7 @@ def test_a_client_that_takes_its_memory_away_meanwhile_is_told(file):
 def test_where_no_thread_can_do_it_the_request_is_refused(file):
     m = Returning(file)
     m.execute()
-    _, done = m.orders.pop()
-    done((Status.UNAVAILABLE, "too many"))
+    m.orders.pop().done((Status.UNAVAILABLE, "too many"))
     assert m.calls.pop()[1] == Status.UNAVAILABLE
 
 
@@ -89,8 +83,7 @@ def test_a_client_that_leaves_meanwhile_harms_nobody(file):
     m = Returning(file)
     request = m.execute()
     cancel(m.runtime, request)
-    m.work()
-    assert len(m.calls) == 1
+    assert m.orders == [] and len(m.calls) == 1
 
 
 def test_without_threads_the_loop_copies(file):

@@ -75,9 +75,10 @@ def test_what_is_let_go_in_a_capture_breaks_it_not(  # noqa: PLR0917
 
 
 LETS_GO = (
-    IDENTITY.replace("import triton", "import os\nimport threading\nimport triton")
+    IDENTITY.replace("import triton", "import os\nimport threading\nfrom tisfast_worker import limits\nimport triton")
     + """
     def initialize(self, args):
+        limits.REST_SECONDS = 600  # an idle instance looks by itself much later
         self.kept = None
 
     def answer(self, tensor):
@@ -123,3 +124,40 @@ def test_what_the_gpu_may_still_read_is_not_released(stand_in, serve, write_mode
     stand_in.fail("cuCtxSynchronize", 0)
     until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "it is looked at again")
 
+
+
+CYCLE = (
+    IDENTITY.replace("import triton", "import gc\nfrom tisfast_worker import limits\nimport triton")
+    + """
+    def initialize(self, args):
+        limits.REST_SECONDS = 1
+        gc.disable()
+
+    def answer(self, tensor):
+        from tisfast_worker.serving_context import current
+
+        held = [tensor]
+        held.append(held)  # as a traceback does
+        calls = current().calls
+        rest = type(calls).rest
+
+        def collected():  # as if the collector ran while the instance tidies up
+            calls.rest = lambda: rest(calls)
+            gc.collect()
+            rest(calls)
+
+        calls.rest = collected
+        return pb_utils.Tensor.from_dlpack("B", tensor)
+"""
+)
+
+
+def test_an_idle_instance_releases_what_is_collected_while_it_tidies_up(stand_in, serve, write_model, connect, export):
+    write_model("m", CYCLE, DEVICE)
+    client = connect(serve("--allow-client-shm=true").ready(), tritonclient.http)
+    given = export(NBYTES)
+    before = stand_in.counted()
+    register(client, "given", given)
+    client.infer("m", **asked(tritonclient.http))
+    client.unregister_cuda_shared_memory("given")
+    until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "server and worker have closed it")

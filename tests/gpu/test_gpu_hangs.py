@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import signal
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as system
 
-from tests.gpu.gpu_models import CONFIG, GPU, MADE, RETURNED, STAYS, WHERE, asked, ensemble
+from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, MADE, RETURNED, STAYS, WHERE, asked, ensemble
 from tests.system.helpers import until
 from tisfast import limits
 
@@ -239,3 +240,43 @@ def test_strings_are_counted_when_they_have_come(stand_in, serve, write_model, c
     memory.write(struct.pack("<I", 1 << 20))
     with pytest.raises(InferenceServerException, match="expecting string of length 1048576|expected 2 string elements"):
         client.infer("m", [given])
+
+
+def arena_bytes(server):
+    """What requests of m take of its arena."""
+    return float(re.search(r'tisfast_arena_bytes\{kind="used",model="m",version="1"\} (\S+)', server.metrics())[1])
+
+
+def test_who_has_left_keeps_no_memory_and_nothing_is_written_for_them(stand_in, served):
+    use = served(tritonclient.grpc)
+    before = stand_in.counted()["operations_held"]
+    with stand_in.holding(device=HUNG):
+        for given, output in (("hung", None), ("hung", None), (None, "hung_out"), (None, "hung_out")):
+            with pytest.raises(InferenceServerException, match=r"Deadline Exceeded|CANCELLED"):
+                use.infer("m", given, LONG, output, client_timeout=0.5)
+        with pytest.raises(InferenceServerException, match=r"Deadline Exceeded|CANCELLED"):
+            use.infer(f"same{GOOD}", "good", LONG, "hung_out", client_timeout=0.5)
+        until(is_held(stand_in, before), "a copy hangs")
+        # One copy of each kind has begun, and has its memory until it ends.
+        until(lambda: arena_bytes(use.server) < 1.1 * LONG, "the others have none")
+        use.memory["hung_out"].write(bytes(LONG))
+    until(lambda: arena_bytes(use.server) == 0, "those that had begun have ended, too")
+    found = np.frombuffer(use.memory["hung_out"].read(LONG), np.float32)
+    assert not found.any()
+
+
+def test_an_ensemble_whose_answers_are_kept_answers_into_a_region(stand_in, serve, write_model, connect, export):
+    write_model("m0", MADE, FLOATS + GPU + STAYS)
+    kept = ensemble("B", ("A", "B")) + "response_cache { enable: true }"
+    (write_model("m", "", kept) / "1/model.py").unlink()
+    server = serve("--allow-client-shm=true", "--cache-config=local,size=1048576").ready()
+    client, memory = connect(server, tritonclient.grpc), export(SMALL)
+    registered(client, "out", memory, GOOD)
+    given = tritonclient.grpc.InferInput("A", [4], "FP32")
+    given.set_data_from_numpy(VALUES[:4])
+    output = tritonclient.grpc.InferRequestedOutput("B")
+    output.set_shared_memory("out", 16)
+    for _ in range(2):
+        memory.write(bytes(SMALL))
+        client.infer("m", [given], outputs=[output])
+        assert np.frombuffer(memory.read(16), np.float32).tolist() == VALUES[:4].tolist()

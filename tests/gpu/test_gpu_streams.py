@@ -301,3 +301,110 @@ def test_a_called_stream_s_input_stays_until_the_gpu_has_read_it(streamed, gpu):
         run(client, "caller", FULL, *steps)
         run(client, "caller", FULL, ["made", 5], ["ask", "m", [["host"], ["part", 0, 1]]])
         server.says(f"read {10.0 * at + 1}")
+
+
+TAKES_ALL = NODE + """
+    def ask_all(self, model, script):
+        # All responses of a stream, one after the other: how many, and how many of them in host memory.
+        found = []
+        for response in self.request(model, script, None).exec(decoupled=True):
+            self.error = response.error()
+            if self.error is not None:
+                return
+            found += [tensor.is_cpu() for tensor in response.output_tensors()]
+            del response
+        self.top = pb_utils.Tensor("B", numpy.array([len(found), sum(found)], numpy.float32))
+"""
+TAKES_ALL_LATER = (
+    NODE.replace("import json", "import asyncio\nimport json", 1)
+    .replace("def execute", "async def execute")
+    .replace("return [self.answer(request)", "return [await self.all(request)")
+    + """
+    async def all(self, request):
+        self.top, found = pb_utils.get_input_tensor_by_name(request, "B"), []
+        model, script = json.loads(json.loads(request.parameters())["script"])[0][1:]
+        async for response in await self.request(model, script, None).async_exec(decoupled=True):
+            assert response.error() is None, response.error().message()
+            found += [tensor.is_cpu() for tensor in response.output_tensors()]
+            del response
+        return pb_utils.InferenceResponse([pb_utils.Tensor("B", numpy.array([len(found), sum(found)], numpy.float32))])
+"""
+)
+SENDS_MANY = (
+    STREAM
+    + """
+    def many(self, count):
+        for _ in range(count):
+            self.send()
+"""
+)
+
+
+@pytest.mark.parametrize("caller", [TAKES_ALL, TAKES_ALL_LATER], ids=["exec", "async_exec"])
+def test_a_caller_that_lets_go_of_responses_makes_room_for_the_next_ones(streamed, gpu, caller):
+    models = {"caller": (caller, FLOATS + GPU + STAYS), "m": (SENDS_MANY, STREAMING)}
+    _, client, _ = streamed(ONE_PART, **models)
+    found = run(client, "caller", VALUES[:16], ["ask_all", "m", [["made", 1], ["many", 1400], ["made", 1]]])
+    assert found.tolist() == [1401, 0]
+
+
+def test_what_a_stream_was_given_is_closed_at_once_behind_it(streamed, stand_in, region):
+    code = DOUBLE.replace("import triton", "from tisfast_worker import limits\nimport triton", 1).replace(
+        "    def execute",
+        "    def initialize(self, args):\n"
+        "        limits.REST_SECONDS = 600  # an idle instance looks by itself much later\n\n"
+        "    def execute",
+    )
+    _, client, stream = streamed(m=(code, STREAMING))
+    before = stand_in.counted()
+    region(client, "given", VALUES)
+    stream.client.async_stream_infer("m", **asked(tritonclient.grpc, VALUES.size, name="B"))
+    stream.values(), stream.values()
+    client.unregister_cuda_shared_memory("given")
+    until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "server and worker have closed it")
+
+
+SENDS_WHEN_COLLECTED = """
+import gc
+import triton_python_backend_utils as pb_utils
+
+class Sends:
+    # In a cycle: the collector ends it, and it sends to another stream.
+    def __init__(self, model):
+        self.model, self.me = model, self
+
+    def __del__(self):
+        self.model.other.send(pb_utils.InferenceResponse([]))
+
+class TritonPythonModel:
+    other = kept = None
+    count = 0
+
+    def execute(self, requests):
+        for request in requests:
+            sender, tensor = request.get_response_sender(), pb_utils.get_input_tensor_by_name(request, "B")
+            if self.other is None:
+                self.other, self.kept = sender, tensor
+                continue
+            gc.disable()
+            self.count += 1
+            answer = pb_utils.InferenceResponse([pb_utils.Tensor("B", __import__("numpy").zeros(1, "f"))])
+            Sends(self)
+            self.kept = tensor  # the one before is let go of
+            del request, tensor
+            gc.set_threshold(gc.get_count()[0] + self.count, 1, 1)  # each time one instruction later
+            gc.enable()
+            sender.send(answer, 1)
+            gc.disable()
+            gc.collect()
+"""
+
+
+def test_a_finaliser_of_the_model_s_may_send_while_the_gpu_is_waited_for(streamed, gpu, region):
+    _, client, stream = streamed(m=(SENDS_WHEN_COLLECTED, STREAMING))
+    region(client, "given", VALUES)
+    answered = 0
+    for _ in range(26):
+        stream.client.async_stream_infer("m", **asked(tritonclient.grpc, VALUES.size, name="B"))
+    while answered < 25:
+        answered += stream.next().as_numpy("B") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
@@ -122,3 +123,55 @@ def test_a_call_that_takes_too_long_is_refused_and_its_result_dropped(lane, gate
 
     with fresh_loop() as loop:
         assert loop.run_until_complete(calls()) == 3
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_has_not_begun_is_let_go_of_when_its_time_is_over_or_it_is_cancelled(lane, gate, leaves):
+    begun, found = threading.Event(), []
+    lane.post(lambda: begun.set() or gate.wait())
+    assert begun.wait(60)
+
+    async def work():
+        told, kept = [], Kept()
+        seen = weakref.ref(kept)
+        order = beside(COPIES, [(lane, named(found))], kept, told.append, 0 if leaves else 0.01)
+        del kept
+        assert seen() is not None
+        if leaves:
+            order.cancel()
+        else:
+            await until(lambda: told)
+        assert seen() is None and told == ([] if leaves else [None])
+        for _ in range(2):  # it takes no place in the lane
+            lane.submit(tuple)
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(work())
+    gate.set()
+    ended = threading.Event()
+    lane.post(ended.set)
+    assert ended.wait(60) and found == []
+
+
+def test_what_has_begun_keeps_its_memory_until_it_ends(lane, gate):
+    begun = threading.Event()
+
+    def slow():
+        begun.set()
+        gate.wait()
+        return ()
+
+    async def work():
+        told, kept = [], Kept()
+        seen = weakref.ref(kept)
+        order = beside(COPIES, [(lane, slow), (None, tuple)], kept, told.append)
+        del kept
+        assert await asyncio.to_thread(begun.wait, 60)
+        order.cancel()
+        assert seen() is not None
+        gate.set()
+        await until(lambda: seen() is None)
+        assert told == []
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(work())

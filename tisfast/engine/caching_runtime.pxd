@@ -8,8 +8,9 @@ cdef class CachingRuntime(Runtime):
     cdef set looking                     # requests that wait for copies of their inputs, their key, or what a remote cache knows
     cdef dict behind                     # by sequence: deque of its requests that wait for copies, or for those of one before
     cdef public object beside            # beside(steps, kept, done, seconds): threads carry out the steps (wire/late_copies),
-                                         # kept stays until they have; done is called with (), with (status, text) of what
-                                         # failed, or with None after so many seconds (0: any).  None: the loop does it
+                                         # kept stays until they have; done is called later with (), with (status, text) of
+                                         # what failed, or with None after so many seconds (0: any); gives what `cancel()`s it.
+                                         # None: the loop does it
     # A new request: its inputs are copied, then the cache is asked or `enqueue` called.
     cdef int begin(self, InferRequest request, int64_t now_ns) except -1
     cdef int copy_inputs(self, InferRequest request) except -1
@@ -21,6 +22,8 @@ cdef class CachingRuntime(Runtime):
     cdef int give(
         self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1
     cdef int make_first(self, InferRequest request) except -1
+    # No further copies are made for its answers: those that need one are told as this failure.
+    cdef int give_up_copies(self, InferRequest request, int status, str message) except -1
     # Answers from the cache, now or when a remote one has answered, or goes on with `enqueue`.  Only where `cache` is set.
     cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1
     # After the answer (None: an error) to a request that had to be computed was given.

@@ -13,6 +13,14 @@ from tisfast.wire.late_copies cimport late_steps
 from tisfast.wire.outputs cimport region_steps
 from tisfast.wire.record cimport InferInput
 
+from tisfast import limits
+from tisfast.types import Status
+
+cdef int UNAVAILABLE = Status.UNAVAILABLE
+cdef int CANCELLED = Status.CANCELLED
+cdef Py_ssize_t UNMADE_MAX = limits.ANSWERS_UNCOPIED_MAX
+cdef str CLIENT_LEFT = "Request cancelled: the client left"
+
 
 # `beside` without threads.
 def at_once(steps, kept, done, seconds):
@@ -44,37 +52,44 @@ cdef class CachingRuntime:
         cdef InferInput input = request.input
         beside = at_once if self.beside is None else self.beside
         steps = late_steps(input.uncopied, input.model.name)
-        beside(steps, input, partial(self._on_inputs_copied, request, input), self.patience_ns(request) / 1e9)
+        done = partial(self._on_inputs_copied, request, input)
+        request.copying = beside(steps, input, done, self.patience_ns(request) / 1e9)
         return 0
 
     def _on_inputs_copied(self, request: InferRequest, input: InferInput, failure):
         """failure: see `beside`."""
+        request.copying = None
         if not request.looking:  # it was cancelled or refused meanwhile
             return
-        if failure == ():
+        try:
+            if failure != ():
+                self.stop_looking(request)
+                self.refuse_copied(request, failure)
+                return
             input.uncopied = None
             if request.trace is not None:
                 request.trace.copied(input)
             if not input.correlation:
                 self.stop_looking(request)
                 self.ask_or_enqueue(request, self.clock.now_ns())
-                return
-        else:
-            self.stop_looking(request)
-            self.refuse_copied(request, failure)
-        self.go_on(input.correlation)
+        finally:
+            self.go_on(input.correlation)
 
     cdef int go_on(self, object correlation) except -1:
         cdef InferRequest first
-        while True:
-            waiting = self.behind.get(correlation)
-            if waiting is None:
-                return 0
-            first = <InferRequest>waiting[0]
+        problem = None  # of one request's front: the others go on all the same
+        while correlation in self.behind:
+            first = <InferRequest>self.behind[correlation][0]
             if first.input.uncopied is not None:
-                return 0
+                break
             self.stop_looking(first)
-            self.ask_or_enqueue(first, self.clock.now_ns())
+            try:
+                self.ask_or_enqueue(first, self.clock.now_ns())
+            except Exception as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return 0
 
     cdef int ask_or_enqueue(self, InferRequest request, int64_t now_ns) except -1:
         return self.enqueue(request, now_ns) if self.cache is None else self.ask_cache(request, now_ns)
@@ -85,6 +100,10 @@ cdef class CachingRuntime:
             self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1:
         if request.unmade is not None:
             request.unmade.append((sink, answer, status, message, final))
+            if len(request.unmade) > UNMADE_MAX:
+                self.give_up_copies(request, UNAVAILABLE, (
+                    f"{UNMADE_MAX} responses wait for one that is to be copied into shared memory, which is the limit: its GPU "
+                    "hangs, or the model answers faster than it copies"))
             return 0
         if answer is None or answer.uncopied is None and not request.input.shared_outputs:
             return self.tell(request, sink, answer, status, message, final)
@@ -94,31 +113,52 @@ cdef class CachingRuntime:
     cdef int make_first(self, InferRequest request) except -1:
         """Have threads do what the first answer needs; tell of those that need nothing."""
         cdef Answer answer
+        problem = None  # of the front: what follows is told all the same
+        if request.cancelled and request.uncopyable is None:
+            request.uncopyable = CANCELLED, CLIENT_LEFT
         while request.unmade:
             sink, answer, status, message, final = request.unmade[0]
             if answer is not None:
-                into_regions = region_steps(answer, request)
+                into_regions = region_steps(answer)
                 steps = late_steps(answer.uncopied or [], request.input.model.name) + into_regions
-                if steps:
+                if steps and request.uncopyable is None:
                     done = partial(self._on_made, request, answer, bool(into_regions))
-                    (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
-                    return 0
+                    request.copying = (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
+                    break
+                if steps:
+                    answer, (status, message) = None, request.uncopyable
             request.unmade.popleft()
-            self.tell(request, sink, answer, status, message, final)
-        request.unmade = None
+            try:
+                self.tell(request, sink, answer, status, message, final)
+            except Exception as error:
+                problem = error
+        if not request.unmade:
+            request.unmade = None
+        if problem is not None:
+            raise problem
         return 0
 
     def _on_made(self, request: InferRequest, answer: Answer, in_place, failure):
         """failure: see `beside`."""
+        request.copying = None
         sink, _, status, message, final = request.unmade.popleft()
-        answer.uncopied, answer.in_place = None, in_place
+        if failure:
+            answer, (status, message) = None, failure
+            if status == UNAVAILABLE:  # its GPU hangs: no other one of its answers waits for that
+                request.uncopyable = failure
+        else:
+            answer.uncopied, answer.in_place = None, in_place
         try:
-            if failure:
-                self.tell(request, sink, None, failure[0], failure[1], final)
-            else:
-                self.tell(request, sink, answer, status, message, final)
+            self.tell(request, sink, answer, status, message, final)
         finally:
             self.make_first(request)
+
+    cdef int give_up_copies(self, InferRequest request, int status, str message) except -1:
+        if request.copying is not None:
+            request.copying.cancel()
+            request.copying = None
+        request.uncopyable = status, message
+        return self.make_first(request)
 
     cdef int refuse_copied(self, InferRequest request, object failure) except -1:
         raise NotImplementedError(f"{type(self).__name__}.refuse_copied")
@@ -182,6 +222,9 @@ cdef class CachingRuntime:
 
     cdef int stop_looking(self, InferRequest request) except -1:
         request.looking = False
+        if request.copying is not None:
+            request.copying.cancel()
+            request.copying = None
         self.looking.discard(request)
         self.stats.pending -= 1
         waiting = self.behind.get(request.input.correlation) if self.behind else None

@@ -51,7 +51,9 @@ cdef class InferRequest:
     cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
     cdef bytes cache_key                 # by which its answer is kept; None: it is not
     cdef bint looking                    # waits for copies of its inputs, its key, or what a remote cache knows
+    cdef object copying                  # what threads copy for it now: it has `cancel()`; or None
     cdef object unmade                   # deque: its answers that threads still copy parts of, and what follows them; or None
+    cdef tuple uncopyable                # status and text that its answers get which need a copy, or None
     cdef int64_t lookup_ns               # what asking the cache took
     cdef bint released                   # the worker let go of the input memory before the final answer
     cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance

@@ -28,6 +28,7 @@ from tisfast.types import NO_DEVICE as NONE, Status
 
 cdef int NO_DEVICE = NONE
 cdef int CANCELLED = Status.CANCELLED
+cdef str CLIENT_LEFT = "Request cancelled: the client left"
 cdef int INTERNAL = Status.INTERNAL
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -199,8 +200,8 @@ cdef class EnsembleRun:
                     return NO_DEVICE
             for graph_output in self.selection.graph_outputs:
                 index = (<TensorSpec>self.input.model.output_by_name[graph_output.name]).index
-                if graph_output.tensor == number and not (
-                        self.input.shared_outputs >> <int>index & 1 or wants_device(self.input, device)):
+                if graph_output.tensor == number and (self.input.model.copies_devices or not (
+                        self.input.shared_outputs >> <int>index & 1 or wants_device(self.input, device))):
                     return NO_DEVICE
         return device
 
@@ -438,12 +439,17 @@ cdef class EnsembleRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
+        if request.unmade is not None:
+            self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
         if not request.looking:
-            return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+            return (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
         correlation = request.input.correlation
         self.stop_looking(request)
-        (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
-        return self.go_on(correlation)
+        try:
+            (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
+        finally:
+            self.go_on(correlation)
+        return 0
 
     cdef list needs(self):
         cdef list found = []

@@ -21,6 +21,7 @@ cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, mo
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 cdef tuple NO_ANSWER = (None, None, 0, None, True)
+cdef str CLIENT_LEFT = "Request cancelled: the client left"
 cdef tuple TOO_LATE = (UNAVAILABLE, "Request timeout expired")
 
 
@@ -108,6 +109,8 @@ cdef class ModelRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
+        if request.unmade is not None:
+            self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
         if request.done:
             return 0
         if request.calls is not None:
@@ -116,8 +119,11 @@ cdef class ModelRuntime:
         if request.looking:
             correlation = request.input.correlation
             self.stop_looking(request)
-            self.reject_cancelled(request)
-            return self.go_on(correlation)
+            try:
+                self.reject_cancelled(request)
+            finally:
+                self.go_on(correlation)
+            return 0
         recalled = []
         if request.link is not None:
             recalled = self.recalled(request.link, None if self.scheduler.in_order else request)

@@ -18,6 +18,8 @@ from tisfast.native.cuda import HANGS
 from tisfast.types import Status
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tisfast.executor import DaemonExecutor, Lane
 
 log = logging.getLogger("tisfast.models")
@@ -28,16 +30,21 @@ Done: TypeAlias = "Callable[[Failure | None], None]"
 
 def beside(
     copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float = 0
-) -> None:
-    """Carry out the steps in threads, one after the other, and call `done` on the loop.
+) -> CopyOrder:
+    """Carry out the steps, one at least, in threads, one after the other, and call `done` on the loop.
 
     More in engine/caching_runtime.pxd.  copies: threads for what is no GPU's; None: the loop's own.
     """
-    _Order(copies, steps, kept, done, seconds).next()
+    order = CopyOrder(copies, steps, kept, done, seconds)
+    order.begin()
+    return order
 
 
-class _Order:
-    """The steps of one request or answer that are still to be done."""
+class CopyOrder:
+    """The steps of one request or answer that are still to be done.
+
+    Once somebody was told, or it was cancelled, no further step begins, and what no thread works on is let go of.
+    """
 
     def __init__(
         self, copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float
@@ -47,22 +54,31 @@ class _Order:
         self._done: Done | None = done
         self._until = self._loop.time() + seconds if seconds else 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._current: Future[Failure] | None = None
 
-    def next(self) -> None:
-        """Begin the first step, or tell that all are done."""
-        if not self._steps:
-            self._tell(())
-            return
+    def begin(self) -> None:
+        """Begin the first step.  Calls nobody."""
         lane, work = self._steps.pop(0)
         try:
             if lane is None and self._copies is not None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
                 raise Unavailable("too many long copies wait to be made; retry later")
-            future = self._loop.run_in_executor(self._copies if lane is None else lane, work)
+            future = self._submitted(self._copies if lane is None else lane, work)
         except TisError as error:
-            self._tell((error.status, error.message))
+            self._loop.call_soon(self._tell, (error.status, error.message))
             return
         self._watch(lane)
         future.add_done_callback(self._heard)  # it keeps this object, and with it what the work is about
+
+    def _submitted(self, threads: DaemonExecutor | Lane | None, work: Callable[[], Failure]) -> asyncio.Future[Failure]:
+        if threads is None:
+            return self._loop.run_in_executor(None, work)
+        self._current = threads.submit(work)
+        return asyncio.wrap_future(self._current, loop=self._loop)
+
+    def cancel(self) -> None:
+        """Nobody is told."""
+        self._done = None
+        self._tell(())
 
     def _watch(self, lane: Lane | None) -> None:
         now = self._loop.time()
@@ -77,23 +93,30 @@ class _Order:
             self._timer = self._loop.call_at(late, self._tell, (int(Status.UNAVAILABLE), text))
 
     def _heard(self, future: asyncio.Future[Failure]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._current = None
         if self._done is None:  # told already, in its time
             self._kept = None
             return
+        self._rest()
         error = future.exception()
         if error is not None:
             log.error("a copy beside the loop failed in what is our fault", exc_info=error)
             self._tell((int(Status.INTERNAL), f"unexpected {type(error).__name__} in the server; see its log"))
-        elif failure := future.result():
+        elif (failure := future.result()) or not self._steps:
             self._tell(failure)
         else:
-            self.next()
+            self.begin()
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _tell(self, failure: Failure | None) -> None:
         done, self._done = self._done, None
+        self._rest()
         self._steps.clear()
+        if self._current is None or self._current.cancel():
+            self._kept = None
         if done is not None:
             done(failure)

@@ -67,6 +67,9 @@ def seen_gpus(
             output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             return Unseen(_given_up(process, seconds), is_open=True)
+        except BaseException:  # Ctrl-C
+            process.kill()
+            raise
         if process.returncode:
             text, crashed = f"a trial of it ended with exit status {process.returncode}", process.returncode < 0
             return Unseen(text, is_crash=crashed, is_open=not crashed)

@@ -22,8 +22,8 @@ cdef class SpecialOutput:
 cdef bint is_written(Answer answer, OutputRef *out) except -1
 
 # The work that writes an answer's regions, in order: (lane or None, a function that returns (status, text) of an error or
-# ()); none where the loop may do it.  request: nothing is written once it is `cancelled`; None: it never is.
-cdef list region_steps(Answer answer, object request)
+# ()); none where the loop may do it.
+cdef list region_steps(Answer answer)
 
 # For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small,
 # BadRequest when the output cannot be classified or its region has gone.

@@ -60,7 +60,7 @@ cdef int place_outputs(InferInput request, InferPlan plan, dict ways) except -1:
     return 0
 
 
-cdef list region_steps(Answer answer, object request):
+cdef list region_steps(Answer answer):
     cdef OutputForm way
     cdef OutputRef *out
     cdef list steps = []
@@ -78,7 +78,7 @@ cdef list region_steps(Answer answer, object request):
         if way.target is None:
             continue
         waits = waits or way.target.device >= 0 or source_file(answer, out).device >= 0
-        steps += output_steps(answer, i, way, request)
+        steps += output_steps(answer, i, way)
     return steps if waits else []
 
 
@@ -93,12 +93,12 @@ def region_bytes(Answer answer) -> int:
 
 
 # Where both ends are memory of GPUs, of two, each GPU's own thread copies: neither waits for the other GPU.
-cdef list output_steps(Answer answer, int i, OutputForm way, object request):
+cdef list output_steps(Answer answer, int i, OutputForm way):
     cdef OutputRef *out = &answer.outputs[i]
     cdef list crossing = []
     source = lane_of(source_file(answer, out), out.nbytes)
     target = lane_of(way.target.file, out.nbytes)
-    steps = [(source if target is None else target, partial(written, [answer, request], i, crossing))]
+    steps = [(source if target is None else target, partial(written, [answer], i, crossing))]
     if source is not None and target is not None and source is not target:
         steps.insert(0, (source, partial(taken, [answer], i, crossing)))
     return steps
@@ -126,14 +126,9 @@ def taken(list holder, int i, list crossing):
     return ()
 
 
-# A client that has gone, or was told of the end, may use its regions again: nothing is written then.
 def written(list holder, int i, list crossing):
-    cdef Answer answer = holder[0]
-    request = holder.pop()
-    holder.clear()
+    cdef Answer answer = holder.pop()
     cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
-    if request is not None and request.cancelled:
-        return ()
     try:
         check_room(answer, way, &answer.outputs[i])
     except TisError as error:

@@ -88,7 +88,12 @@ class Calls:
 
     def wait(self, waiting):
         """Until something has come for it, or it is over."""
+        self.settle()
         self._replies.wait(waiting)
+
+    def settle(self):
+        """Before a wait: what was let go of makes room for what is waited for."""
+        self._completions.settle_gpu()
 
     def cancel(self, waiting):
         """Ask the called model to stop; its answers still come."""

@@ -9,7 +9,7 @@ cdef class Completions:
     cdef public DirectFields _slots
     cdef public Py_ssize_t _mask, _first, _tail, _room
     cdef public dict _retained
-    cdef public bint _closed, is_nudged
+    cdef public bint _closed, is_nudged, _is_settling
     cdef public object behind_gpu, _nudge, _settling, loop_thread
 
     @cython.locals(at="Py_ssize_t", unseen="Py_ssize_t")

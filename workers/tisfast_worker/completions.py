@@ -42,7 +42,8 @@ class Completions:
         self._closed = False
         self._nudge = library.tf_worker_nudge
         self.behind_gpu = deque()  # (kind, flags, status, ticket), posted when the GPU has done what is queued
-        self._settling = threading.Lock()  # of who takes from them
+        self._settling = threading.RLock()  # of who takes from them
+        self._is_settling = False
         self.loop_thread = 0  # it settles them, at the latest
         self.is_nudged = False  # the loop was woken for them
 
@@ -119,24 +120,36 @@ class Completions:
     def settle_gpu(self):
         """Send what waits for the GPU; whether all of it is sent.
 
-        The loop's thread between two executions, or a thread of the model's that asks for something.  Never a
-        finaliser.  Raises DeviceLost.
+        The loop's thread between two executions, or a thread of the model's that asks or waits for something.  Never a
+        finaliser of ours.  Raises DeviceLost.
         """
-        waiting = self.behind_gpu
-        if not waiting:
+        if not self.behind_gpu:
             return True
         with self._settling:
-            count = len(waiting)
+            if self._is_settling:
+                return False  # a finaliser of the model's sends or calls, in the middle of it
+            self._is_settling = True
             try:
-                cuda.wait(0)
-            except cuda.DeviceLost:
-                raise  # all of it goes with the process
-            except cuda.GpuFailed as error:  # the GPU may still read it: nobody else may have it yet
-                current().log("WARN", _KEPT.format(error), "completions.py", 0, "kept")
-                return False
-            for _ in range(count):
-                self._posted.append(waiting.popleft())
+                if not self._take_settled():
+                    return False
+            finally:
+                self._is_settling = False
         self._send_posted()
+        return True
+
+    def _take_settled(self):
+        """Post what waits for the GPU now, when that is done."""
+        waiting = self.behind_gpu
+        count = len(waiting)
+        try:
+            cuda.wait(0)
+        except cuda.DeviceLost:
+            raise  # all of it goes with the process
+        except cuda.GpuFailed as error:  # the GPU may still read it: nobody else may have it yet
+            current().log("WARN", _KEPT.format(error), "completions.py", 0, "kept")
+            return False
+        for _ in range(count):
+            self._posted.append(waiting.popleft())
         return True
 
     def flush(self):

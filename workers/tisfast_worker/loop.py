@@ -83,4 +83,5 @@ class Loop:
         if calls is not None:
             calls.rest()
         self._foreign.rest(self.source.pending)
-        return FOR_EVER if settled else REST_NS
+        # Garbage may have been collected meanwhile.
+        return FOR_EVER if settled and not self._completions.behind_gpu else REST_NS

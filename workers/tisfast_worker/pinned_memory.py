@@ -23,8 +23,8 @@ _PLAIN = (
     "register {} bytes ({})"
 )
 _STAYS = (
-    "{} bytes of host memory stay pinned, and this instance pins no more: the driver does not unregister them ({}). "
-    "It is tried again when the instance is idle; until then their pages are not given back to the system"
+    "{} bytes of host memory stay pinned: the driver does not unregister them ({}). It is tried again when the instance "
+    "is idle; until then it pins no more, and their pages are not given back to the system"
 )
 _FULL = "some tensors of this instance go to its GPU from memory that is not pinned, and come back so: {}"
 
@@ -39,7 +39,7 @@ class PinnedMemory:
     def __init__(self, plane):
         """Nothing is pinned before the process uses CUDA."""
         self._in, self._out = _Pieces(self, plane.inputs), _Pieces(self, plane.outputs)
-        self._is_on = self._is_given_up = False
+        self._is_on = self._is_given_up = self._is_stuck = False
         self._large = 0  # large tensors that came before it was on
         self._granted, self._refused = 0, math.inf  # bytes that the server has agreed to, and those that it has not
 
@@ -71,7 +71,7 @@ class PinnedMemory:
             self.end()
             if self.stays:
                 return  # the server knows, and gives no page of the input arena back
-            self._granted = 0
+            self._granted, self._is_stuck = 0, False
             ask = current().ask
             with contextlib.suppress(ControlClosed):  # the server ends
                 if ask is not None:
@@ -85,7 +85,7 @@ class PinnedMemory:
 
     def left(self, nbytes, reason):
         """So many bytes could not be unregistered: told once."""
-        self._is_given_up = True
+        self._is_stuck = True
         current().log("WARN", _STAYS.format(nbytes, reason), "pinned_memory.py", 0, "stays pinned")
 
     def end(self):
@@ -106,7 +106,7 @@ class PinnedMemory:
     def register(self, address, nbytes):
         """Whether it is pinned now."""
         wanted = self._in.nbytes + self._out.nbytes + nbytes
-        if self._is_given_up or (wanted > self._granted and not self._is_granted(wanted)):
+        if self._is_given_up or self._is_stuck or (wanted > self._granted and not self._is_granted(wanted)):
             return False
         try:
             cuda.pin(address, nbytes)

@@ -42,6 +42,7 @@ class ResponseIterator:
                 raise StopAsyncIteration
             if waiting.loop is None:
                 raise TypeError("async for: these responses were asked for with exec(); use async_exec(), or for")
+            self._calls.settle()
             self._future = waiting.loop.create_future()
             if not waiting.arrived and not waiting.final:  # else its news came before there was a future
                 await self._future

@@ -48,16 +48,18 @@ class StreamLoop:
         requests = self._reader.read(slots, execution)
         for refused in execution.refused:
             self._stream_writer.refuse(*refused, taken_ns)
-        start_ns = time.monotonic_ns()
+        start_ns, count = time.monotonic_ns(), len(requests)
         if requests:
             for request in requests:
                 request._sender.started_ns = start_ns
             failure = self._runner.run(requests, execution)
             if failure is not None:
                 self._end_all(requests, failure)
+            del request  # from here on only user code can hold what the batch was made of
+        del requests
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
-        self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
+        self._stream_writer.executed(slots[0][4], count, (taken_ns, start_ns, end_ns, end_ns))
         self._completions.settle_gpu()
         self._look_for_gpu()
 
@@ -94,6 +96,7 @@ class StreamLoop:
         if calls is not None:
             calls.rest()
         self._foreign.rest(self._source.pending)
+        settled = settled and not self._completions.behind_gpu  # garbage may have been collected meanwhile
         return FOR_EVER if settled and not self._stream_writer.open_streams else REST_NS
 
     def _look_for_gpu(self):
