@@ -30,8 +30,8 @@ class Around:
         return self._dying(own) if name == self._name else own
 
     def _dying(self, own):
-        def call(*arguments):
-            result = own(*arguments)
+        def call(*arguments, **named):
+            result = own(*arguments, **named)
             if self._when():
                 die()
             return result
