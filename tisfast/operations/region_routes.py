@@ -23,12 +23,6 @@ DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
 
 
-async def registered(work: Awaitable[None]) -> Response:
-    """Wait for a registration."""
-    response = await done(work)
-    return DONE if response.status == DONE.status else response
-
-
 class RegionRoutes:
     """Shared memory that clients registered."""
 
@@ -48,7 +42,7 @@ class RegionRoutes:
         sent = load(request.body)
         fields = sent if isinstance(sent, dict) else {}
         if _is_cuda(request.match):
-            return ensure_future(registered(regions.register_cuda(name, *_cuda_fields(fields))))
+            return ensure_future(_answered(regions.register_cuda(name, *_cuda_fields(fields))))
         regions.register_system(name, *_system_fields(fields))
         return DONE
 
@@ -86,6 +80,12 @@ class RegionRoutes:
             Operation("Forget one region, or all", "", result="no new request uses it", errors=("400", "501")),
         ),
     )
+
+
+async def _answered(work: Awaitable[None]) -> Response:
+    """Wait for a registration."""
+    response = await done(work)
+    return DONE if response.status == DONE.status else response
 
 
 def _is_cuda(match: re.Match[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -42,7 +43,7 @@ class ClientRegions:
         self._load_devices = devices
         self._devices: Devices | None = None
         self._driver: Lane | None = None
-        self._coming: dict[str, object] = {}  # names that are being registered
+        self._coming: dict[str, asyncio.Future[None]] = {}  # by name, while it is being registered
         self._allowed = allowed
         self._gpu_of = gpu_of
         self._sharing = CudaSharing() if sharing is None else sharing
@@ -76,8 +77,11 @@ class ClientRegions:
             for each in self._chosen(name, cuda=True)
         ]
 
-    async def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        """Open the memory behind a cudaIpcMemHandle_t, in a thread: its GPU may hang.  Raises TisError."""
+    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> asyncio.Future[None]:
+        """Open the memory behind a cudaIpcMemHandle_t, in a thread: its GPU may hang.  Raises TisError, now or later.
+
+        The name is taken when this returns, so what is asked for later meets it, whatever the thread has done by then.
+        """
         self.check_allowed()
         if len(raw_handle) != HANDLE_BYTES:
             raise BadRequest(
@@ -92,20 +96,27 @@ class ClientRegions:
             )
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
-        mark = self._coming[name] = object()
-        try:
-            memory = await self._opened(name, raw_handle, device_id)
-            if self._coming.get(name) is not mark:
-                raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
-            gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
-        finally:
-            if self._coming.get(name) is mark:
-                del self._coming[name]
+        coming = self._coming[name] = asyncio.ensure_future(self._register(name, raw_handle, device_id, byte_size))
+        coming.add_done_callback(partial(self._came, name))
+        return coming
 
     def unregister_cuda(self, name: str) -> None:
         """Unregister one region of device memory; "": all."""
         self._unregister(name, cuda=True)
+
+    async def _register(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        memory = await self._opened(name, raw_handle, device_id)
+        if self._coming.get(name) is not asyncio.current_task():
+            raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
+        gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
+        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+
+    def _came(self, name: str, coming: asyncio.Future[None]) -> None:
+        """It is registered or refused; who asked may have gone."""
+        if self._coming.get(name) is coming:
+            del self._coming[name]
+        if not coming.cancelled():
+            coming.exception()
 
     # ---- both
 
