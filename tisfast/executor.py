@@ -86,6 +86,10 @@ class Lane(Executor):
         """The same for what gives memory back: never refused, and also while garbage is collected."""
         self._put(work)
 
+    def passed(self) -> asyncio.Future[None]:
+        """Done when all that came before is.  Never refused.  On a loop."""
+        return asyncio.wrap_future(self._put(_nothing))
+
     async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
         """What `work` returns.  Raises Unavailable after so many seconds, in which case its result is dropped later.
 
@@ -112,6 +116,10 @@ class Lane(Executor):
             _carry_out(*order)
             del order  # as above
             self._ended += 1
+
+
+def _nothing() -> None:
+    """What was before it has been done."""
 
 
 def _heard(kept: object, future: asyncio.Future[Any]) -> None:

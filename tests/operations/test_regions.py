@@ -6,11 +6,12 @@ import asyncio
 import base64
 import json
 import os
+import threading
 
 import pytest
 
 from tests.loops import fresh_loop
-from tests.native.helpers import HostDevice, ShmFile
+from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import Served, ask, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
@@ -57,7 +58,7 @@ def http(regions):
 
 
 def registered(call, *values):
-    """Wait for what `call`, on a loop, returns."""
+    """Wait for what `call`, on a loop, gives."""
 
     async def work():
         return await call(*values)
@@ -108,14 +109,14 @@ def test_unregistering_touches_its_own_family_only_and_takes_the_unknown(regions
     for name in "st":
         regions.register_system(name, shm.key, 0, 10)
     registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
-    regions.unregister_cuda("s")
+    registered(regions.unregister_cuda, "s")
     regions.unregister_system("c")
     regions.unregister_system("nobody")
     assert len(regions.table) == 3
     regions.unregister_system("")
     assert [each.name for each in regions.table.all()] == ["c"]
     assert device.open_count == 1
-    regions.unregister_cuda("c")
+    registered(regions.unregister_cuda, "c")
     assert (len(regions.table), device.open_count) == (0, 0)
 
 
@@ -214,12 +215,60 @@ def test_what_is_unregistered_while_it_is_registered_stays_away(regions, device,
         coming = regions.register_cuda("c", device.handle("a"), 0, 10)
         for _ in range(turns):
             await asyncio.sleep(0)
-        regions.unregister_cuda(name)
+        await regions.unregister_cuda(name)
+        assert device.open_count == 0
         await coming
 
     with pytest.raises(Unavailable, match="'c' was unregistered while it was being registered"):
         registered(both)
     assert regions.cuda_status("") == []
+
+
+@pytest.fixture
+def busy():
+    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
+
+    class Busy:
+        over = threading.Event()
+
+        def __call__(self):
+            LANE.post(self.over.wait)
+
+    made = Busy()
+    yield made
+    made.over.set()
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
+    async def hanging():
+        for each in "cd":
+            await regions.register_cuda(each, device.handle("a"), 0, 10)
+        busy()
+        closing = regions.unregister_cuda(name)
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        with pytest.raises(Unavailable, match=text):
+            await closing
+        with pytest.raises(Unavailable, match=text):  # it is not closed yet
+            await regions.unregister_cuda(name)
+        await regions.unregister_cuda("x")
+        busy.over.set()
+        await regions.unregister_cuda(name)
+
+    others = "" if name else " and 1 others"
+    text = (
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs, or is busy with "
+        "others' work. Do not free the memory yet; unregister again to wait again. Look whether "
+    )
+    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    registered(hanging)
+
+
+def test_system_memory_is_unregistered_at_once(regions, busy, shm):
+    busy()
+    regions.register_system("s", shm.key, 0, 10)
+    assert regions.unregister_system("s") is None
+    assert regions.system_status("") == []
 
 
 @pytest.mark.parametrize("turns", [0, 1])

@@ -46,9 +46,11 @@ class RegionRoutes:
         regions.register_system(name, *_system_fields(fields))
         return DONE
 
-    def _unregister(self, request: RouteRequest) -> Response:
+    def _unregister(self, request: RouteRequest) -> Response | Future[Response]:
         regions = self._service.regions
-        (regions.unregister_cuda if _is_cuda(request.match) else regions.unregister_system)(_name(request.match))
+        if _is_cuda(request.match):
+            return ensure_future(_answered(regions.unregister_cuda(_name(request.match))))
+        regions.unregister_system(_name(request.match))
         return DONE
 
     ROUTES: ClassVar[tuple[Route, ...]] = (
@@ -69,7 +71,7 @@ class RegionRoutes:
                 "",
                 "RegionRequest",
                 "it is registered",
-                errors=("400", "500", "501"),
+                errors=("400", "500", "501", "503"),
             ),
         ),
         route(
@@ -77,13 +79,18 @@ class RegionRoutes:
             rf"{_PATH}/unregister",
             _unregister,
             "shared-memory",
-            Operation("Forget one region, or all", "", result="no new request uses it", errors=("400", "501")),
+            Operation(
+                "Forget one region, or all",
+                "",
+                result="no new request uses it, and GPU memory is closed",
+                errors=("400", "501", "503"),
+            ),
         ),
     )
 
 
 async def _answered(work: Awaitable[None]) -> Response:
-    """Wait for a registration."""
+    """Wait until something is registered, or closed."""
     response = await done(work)
     return DONE if response.status == DONE.status else response
 

@@ -62,8 +62,8 @@ class RegionOperations(Protocol):
         Calls count in their order, whoever waits for what they return.
         """
 
-    def unregister_cuda(self, name: str) -> None:
-        """Forget it."""
+    def unregister_cuda(self, name: str) -> Awaitable[None]:
+        """Forget it; the memory may be freed when what this returns is done."""
 
 
 class LogOperations(Protocol):

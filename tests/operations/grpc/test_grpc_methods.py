@@ -30,6 +30,9 @@ class Regions:
     async def register_cuda(self, *values):
         self.told.append(("register_cuda", *values))
 
+    async def unregister_cuda(self, *values):
+        self.told.append(("unregister_cuda", *values))
+
     def system_status(self, name):
         if name:
             raise NotFound(f"Unable to find system shared memory region: '{name}'")
@@ -211,14 +214,17 @@ def test_shared_memory():
     front.ask("SystemSharedMemoryRegister", name="a", key="/a", offset=1, byte_size=2)
     front.ask("SystemSharedMemoryUnregister", name="a")
 
-    async def register():
-        method = front.methods.unary("/inference.GRPCInferenceService/CudaSharedMemoryRegister")
-        fields = {"name": "b", "raw_handle": b"h", "device_id": 1, "byte_size": 2}
-        return await method.handler(message("CudaSharedMemoryRegisterRequest")(**fields).SerializeToString(), {})
+    async def both():
+        for rpc, fields in (
+            ("Register", {"name": "b", "raw_handle": b"h", "device_id": 1, "byte_size": 2}),
+            ("Unregister", {}),
+        ):
+            method = front.methods.unary(f"/inference.GRPCInferenceService/CudaSharedMemory{rpc}")
+            told = message(f"CudaSharedMemory{rpc}Request")(**fields).SerializeToString()
+            assert await method.handler(told, {}) == b""
 
     with fresh_loop() as loop:
-        assert loop.run_until_complete(register()) == b""
-    front.ask("CudaSharedMemoryUnregister")
+        loop.run_until_complete(both())
     assert front.regions.told == [
         ("register_system", "a", "/a", 1, 2), ("unregister_system", "a"), ("register_cuda", "b", b"h", 1, 2),
         ("unregister_cuda", ""),
