@@ -184,6 +184,20 @@ def test_a_region_that_cannot_be_opened_now_holds_nobody_up(stand_in, served, ex
     assert (use.infer("m", "late").as_numpy("B") == VALUES[:1024] * 2).all()
 
 
+def test_a_registration_does_not_ask_what_is_known_of_the_gpus(stand_in, served, export):
+    use, memory = served(tritonclient.http), export(SMALL)
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, GOOD)
+
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("nvmlDeviceGetUUID", pid=use.server.process.pid):
+            late = threads.submit(registers)
+            late.result(60)
+            assert use.server.ask("GET", "/v2/health/live")[0] == 200
+
+
 def test_a_region_that_cannot_be_closed_now_holds_nobody_up(stand_in, served):
     use = served(tritonclient.http)
     closed = stand_in.counted()["closed"]
