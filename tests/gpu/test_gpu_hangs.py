@@ -191,11 +191,10 @@ def test_a_registration_does_not_ask_what_is_known_of_the_gpus(stand_in, served,
         with use.connected() as client:
             registered(client, "late", memory, GOOD)
 
-    with ThreadPoolExecutor(1) as threads:
-        with stand_in.hanging("nvmlDeviceGetUUID", pid=use.server.process.pid):
-            late = threads.submit(registers)
-            late.result(60)
-            assert use.server.ask("GET", "/v2/health/live")[0] == 200
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("nvmlDeviceGetUUID", pid=use.server.process.pid):
+        late = threads.submit(registers)
+        late.result(60)
+        assert use.server.ask("GET", "/v2/health/live")[0] == 200
 
 
 def test_a_region_that_cannot_be_closed_now_holds_nobody_up(stand_in, served):
