@@ -109,6 +109,10 @@ class Lane(Executor):
         """The same for what gives memory back: never refused, and also while garbage is collected."""
         self._put(work)
 
+    def passed(self) -> asyncio.Future[None]:
+        """Done when all that came before is.  Never refused.  On a loop."""
+        return asyncio.wrap_future(self._put(_nothing))
+
     async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
         """What `work` returns.  Raises Unavailable after so many seconds: what has begun ends then, and is dropped.
 
@@ -148,6 +152,10 @@ class Lane(Executor):
             work, order.work = order.work, None
             if work is not None:
                 _carry_out(order, work)
+
+
+def _nothing() -> None:
+    """What was before it has been done."""
 
 
 def _heard(kept: object, future: asyncio.Future[Any]) -> None:

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.front.helpers import ADD, BODY, infer, serve
-from tisfast import tuning
+from tisfast import limits, tuning
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -99,6 +99,78 @@ def test_a_pipeline_beyond_its_bound_waits_and_is_served(run):
         assert statuses == [500] + [200] * 200
 
     run(scenario)
+
+
+LOAD = b"POST /v2/repository/models/x/load HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+
+class Loads:
+    """Model control whose loads end when they are told to."""
+
+    explicit = True
+
+    def __init__(self):
+        self.coming = []
+
+    async def load(self, _order):
+        self.coming.append(asyncio.get_running_loop().create_future())
+        await self.coming[-1]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_request_behind_one_that_changes_the_server_begins_when_that_is_done(run, together):
+    loads = Loads()
+
+    async def scenario(server):
+        client = await server.connect()
+        for text in [LOAD + infer() + LOAD + LIVE] if together else [LOAD, infer() + LOAD, LIVE]:
+            client.write(text)
+            await server.settle()
+        await server.until(lambda: loads.coming)
+        assert (server.link.dispatched, server.routed) == ([], 1)
+        loads.coming[0].set_result(None)
+        await server.dispatched(1)
+        await server.until(lambda: len(loads.coming) == 2)
+        await server.settle()
+        assert server.routed == 2  # LIVE waits, and the inference before it holds up nothing
+        loads.coming[1].set_result(None)
+        await server.until(lambda: server.routed == 3)
+        server.execute()
+        assert [(await client.read()).status for _ in range(4)] == [200, 500, 200, 200]
+
+    run(scenario, control=loads)
+
+
+def test_a_client_that_leaves_while_its_request_is_done_is_noticed(run):
+    loads = Loads()
+
+    async def scenario(server):
+        client = await server.connect()
+        client.write(LOAD)
+        await server.until(lambda: loads.coming)
+        client.close()
+        await server.gone()
+        loads.coming[0].set_result(None)
+        await server.settle()
+
+    run(scenario, control=loads)
+
+
+def test_a_head_that_waits_for_the_server_is_not_late(run):
+    loads = Loads()
+
+    async def scenario(server):
+        client = await server.connect()
+        client.write(LOAD + LIVE[:10])
+        await server.until(lambda: loads.coming)
+        server.sweep(limits.HTTP_HEAD_SECONDS_MAX + 2)
+        loads.coming[0].set_result(None)
+        assert (await client.read()).status == 200
+        server.sweep(1)
+        client.write(LIVE[10:])
+        assert (await client.read()).status == 200
+
+    run(scenario, control=loads)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

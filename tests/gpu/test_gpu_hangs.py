@@ -6,7 +6,7 @@ import base64
 import re
 import signal
 import struct
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -61,6 +61,10 @@ def served(stand_in, serve, write_model, connect, export):
             ready = self.server.said(lambda r: r.get("event") == "ready", "ready")
             port = ready["grpc_port" if self.module is tritonclient.grpc else "http_port"]
             return self.module.InferenceServerClient(f"localhost:{port}")
+
+        def unregister(self, name):
+            with self.connected() as client:
+                client.unregister_cuda_shared_memory(name)
 
         def infer(self, model, region, nbytes=SMALL, output=None, **more):
             """With a client of its own: tritonclient's over HTTP belong to their thread."""
@@ -181,16 +185,61 @@ def test_a_region_that_cannot_be_opened_now_holds_nobody_up(stand_in, served, ex
     assert (use.infer("m", "late").as_numpy("B") == VALUES[:1024] * 2).all()
 
 
+def test_a_registration_does_not_ask_what_is_known_of_the_gpus(stand_in, served, export):
+    use, memory = served(tritonclient.http), export(SMALL)
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, GOOD)
+
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("nvmlDeviceGetUUID", pid=use.server.process.pid):
+        late = threads.submit(registers)
+        late.result(60)
+        assert use.server.ask("GET", "/v2/health/live")[0] == 200
+
+
 def test_a_region_that_cannot_be_closed_now_holds_nobody_up(stand_in, served):
     use = served(tritonclient.http)
     closed = stand_in.counted()["closed"]
-    with stand_in.hanging("cuIpcCloseMemHandle", pid=use.server.process.pid) as begun:
-        use.client.unregister_cuda_shared_memory("hung")
-        until(begun, "it is being closed")
-        assert use.client.is_server_live()
-        assert use.infer("m", "good").get_output("B")
-        assert use.infer("m", "hung_out").get_output("B")  # of the same GPU, which waits for nothing
-    until(lambda: stand_in.counted()["closed"] > closed, "it is closed")
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("cuIpcCloseMemHandle", pid=use.server.process.pid) as begun:
+            gone = threads.submit(use.unregister, "hung")
+            until(begun, "it is being closed")
+            assert use.client.is_server_live()
+            assert use.infer("m", "good").get_output("B")
+            assert use.infer("m", "hung_out").get_output("B")  # of the same GPU, which waits for nothing
+            assert not gone.done()
+        gone.result(60)
+    assert stand_in.counted()["closed"] > closed
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+@pytest.mark.parametrize("name", ["hung_out", ""])
+def test_what_is_unregistered_may_be_freed(stand_in, served, module, name):
+    use = served(module)
+    before = stand_in.counted()
+
+    def freed():
+        use.unregister(name)
+        for each in [name] if name else [each for each in use.memory if each != "hung"]:
+            use.memory[each].free()
+
+    with ThreadPoolExecutor(2) as threads:
+        with stand_in.holding(device=HUNG):
+            answer = threads.submit(use.infer, "m", "hung", LONG)  # has the thread for long copies busy
+            until(is_held(stand_in, before["operations_held"]), "the copy hangs")
+            gone = threads.submit(freed)
+            until(lambda: name not in regions_of(use) if name else not regions_of(use), "it is registered no more")
+            assert not wait({gone}, 1).done
+        assert (answer.result(60).as_numpy("B") == VALUES * 2).all()  # its own memory is closed when it is answered
+        gone.result(60)
+    assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]
+
+
+def regions_of(use):
+    """Names of what is registered."""
+    _, found = use.server.ask("GET", "/v2/cudasharedmemory/status")
+    return {each["name"] for each in found}
 
 
 def test_a_driver_that_does_not_begin_holds_nobody_up(stand_in, serve, write_model, connect, export):

@@ -49,13 +49,17 @@ class Borrower:
 
 
 class Allocating:
-    """What allocates, and what it has allocated last, while that is not freed."""
+    """What allocates, what it has allocated last, while that is not freed, and how often it was asked where."""
 
     def __init__(self, cuda):
-        self._cuda = cuda
+        self._cuda, self.asked = cuda, 0
 
     def __getattr__(self, name):
         return getattr(self._cuda, name)
+
+    def lane(self, device):
+        self.asked += 1
+        return self._cuda.lane(device)
 
     def allocate(self, device, nbytes):
         made = self._cuda.allocate(device, nbytes)
@@ -137,6 +141,49 @@ def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending,
         one.lent = None
         holders.clear()
         await comes_true(lambda: stand_in.allocated() == before)
+
+    lending(work)
+
+
+def test_a_part_that_is_there_is_lent_while_another_one_cannot_be_allocated(lending, stand_in):
+    async def work(pool, uuid, allocating):
+        one, other = Borrower(), Borrower()
+        handle = (await one.borrows(pool, uuid))["handle"]
+        allocating.last().holders.add("somebody")  # so that it stays there
+        with stand_in.hanging("cuMemAlloc_v2") as begun:
+            waiting = asyncio.ensure_future(other.borrows(pool, uuid))
+            await comes_true(begun)
+            one.lent = None
+            assert (await one.borrows(pool, uuid))["handle"] == handle
+            assert not waiting.done()
+        assert "error" not in await waiting
+        allocating.last().holders.clear()
+
+    lending(work)
+
+
+def test_all_that_need_a_new_part_wait_for_the_gpu_and_not_for_each_other(lending, stand_in):
+    async def work(pool, uuid, allocating):
+        borrowers = [Borrower() for _ in range(5)]
+        with stand_in.hanging("cuMemAlloc_v2"):
+            asked = [asyncio.ensure_future(borrower.borrows(pool, uuid)) for borrower in borrowers]
+            await asyncio.wait_for(comes_true(lambda: allocating.asked == 4), 30)
+            await comes_true(asked[4].done)  # there are no more than four
+            assert "in use by 4 instances" in asked[4].result()["error"]
+            assert not any(each.done() for each in asked[:4])
+        assert ["error" in await each for each in asked[:4]] == [False] * 4
+
+    lending(work)
+
+
+def test_what_could_not_be_allocated_in_time_is_no_part_that_is_out(lending, stand_in, monkeypatch):
+    async def work(pool, uuid, _):
+        borrowers = [Borrower() for _ in range(4)]
+        with stand_in.hanging("cuMemAlloc_v2"), monkeypatch.context() as short:
+            short.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 1)
+            told = await asyncio.gather(*(borrower.borrows(pool, uuid) for borrower in borrowers))
+        assert ["has not done a call within 1 s" in each["error"] for each in told] == [True] * 4
+        assert ["error" in await borrower.borrows(pool, uuid) for borrower in borrowers] == [False] * 4
 
     lending(work)
 

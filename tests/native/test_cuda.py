@@ -16,7 +16,7 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
-int allocated, fail_alloc, fail_export;
+int allocated, fail_alloc, fail_export, fail_back;
 int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
 static uint64_t size;
 static int contexts[8];
@@ -39,13 +39,13 @@ int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
     memcpy(&size, h.bytes, 8);
     *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
 }
-int cuIpcCloseMemHandle(ptr p) { free((void *)(uintptr_t)p); closed++; return 0; }
+int cuIpcCloseMemHandle(ptr p) { if (fail_back) return 201; free((void *)(uintptr_t)p); closed++; return 0; }
 int cuDeviceGetUuid_v2(unsigned char *uuid, int d) { memset(uuid, d, 16); return 0; }
 int cuMemAlloc_v2(ptr *p, size_t n) {
     if (fail_alloc) return 2;
     *p = (ptr)(uintptr_t)calloc(1, n); allocated++; return 0;
 }
-int cuMemFree_v2(ptr p) { free((void *)(uintptr_t)p); allocated--; return 0; }
+int cuMemFree_v2(ptr p) { if (fail_back) return 1; free((void *)(uintptr_t)p); allocated--; return 0; }
 int cuIpcGetMemHandle(handle *h, ptr p) {
     if (fail_export) return 801;
     memset(h, 0, sizeof *h); memcpy(h, &p, 8); return 0;
@@ -83,7 +83,7 @@ def driver(library):
 
     found = Driver()
     yield found
-    found.fail_alloc.value = found.fail_export.value = 0
+    found.fail_alloc.value = found.fail_export.value = found.fail_back.value = found.allocated.value = 0
     found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
     found.devices.value = 2
 
@@ -159,6 +159,22 @@ def test_memory_for_others_is_allocated_on_the_gpu_of_a_uuid_and_freed_with_its_
     del memory
     given_back(cuda, 1)
     assert driver.allocated.value == 0
+
+
+def test_memory_that_is_not_given_back_is_told_once_for_each_gpu_and_call(library, driver, caplog):
+    cuda = Cuda(library)
+    kept = [cuda.open(handle(8), device) for device in (0, 0, 1)] + [cuda.allocate(0, 64) for _ in range(2)]
+    driver.fail_back.value = 1
+    kept.clear()
+    for device in (0, 1):
+        given_back(cuda, device)
+    assert sorted(each.getMessage().partition("): ")[0] for each in caplog.records) == [
+        "GPU 0 does not give memory back (cuIpcCloseMemHandle: no context",
+        "GPU 0 does not give memory back (cuMemFree_v2: error 1",
+        "GPU 1 does not give memory back (cuIpcCloseMemHandle: no context",
+    ]
+    again = cuda.open(handle(8), 0)  # the GPU is used on
+    again.to_host(0, ctypes.addressof(ctypes.create_string_buffer(8)), 8)
 
 
 @pytest.mark.parametrize(

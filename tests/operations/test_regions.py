@@ -6,11 +6,12 @@ import asyncio
 import base64
 import json
 import os
+import threading
 
 import pytest
 
 from tests.loops import fresh_loop
-from tests.native.helpers import HostDevice, ShmFile
+from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import Served, ask, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
@@ -49,17 +50,21 @@ def http(regions):
             answer = handler.handle(ask(method, path), text)
             return await answer if isinstance(answer, asyncio.Future) else answer
 
-        response = registered(handled())
+        response = registered(handled)
         assert response.content_type == "application/json"
         return response.status, json.loads(response.body) if response.body else None
 
     return send
 
 
-def registered(work):
-    """Wait for a registration."""
+def registered(call, *values):
+    """Wait for what `call`, on a loop, gives."""
+
+    async def work():
+        return await call(*values)
+
     with fresh_loop() as loop:
-        return loop.run_until_complete(work)
+        return loop.run_until_complete(work())
 
 
 def says(text):
@@ -84,10 +89,10 @@ def test_what_is_registered_has_a_status(regions, shm):
 
 def test_both_families_share_the_names_and_know_whose_is_whose(regions, device, shm):
     regions.register_system("s", shm.key, 0, 10)
-    registered(regions.register_cuda("c", device.handle("a"), 0, 10))
+    registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
     assert regions.cuda_status("c") == [{"name": "c", "device_id": 0, "byte_size": 10}]
     with pytest.raises(AlreadyExists, match="shared memory region 's' already in manager"):
-        registered(regions.register_cuda("s", device.handle("a"), 0, 10))
+        registered(regions.register_cuda, "s", device.handle("a"), 0, 10)
     with pytest.raises(AlreadyExists, match="shared memory region 'c' already in manager"):
         regions.register_system("c", shm.key, 0, 10)
     with pytest.raises(NotFound, match="'s' is registered as system shared memory, not CUDA shared memory"):
@@ -103,15 +108,15 @@ def test_both_families_share_the_names_and_know_whose_is_whose(regions, device, 
 def test_unregistering_touches_its_own_family_only_and_takes_the_unknown(regions, device, shm):
     for name in "st":
         regions.register_system(name, shm.key, 0, 10)
-    registered(regions.register_cuda("c", device.handle("a"), 0, 10))
-    regions.unregister_cuda("s")
+    registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
+    registered(regions.unregister_cuda, "s")
     regions.unregister_system("c")
     regions.unregister_system("nobody")
     assert len(regions.table) == 3
     regions.unregister_system("")
     assert [each.name for each in regions.table.all()] == ["c"]
     assert device.open_count == 1
-    regions.unregister_cuda("c")
+    registered(regions.unregister_cuda, "c")
     assert (len(regions.table), device.open_count) == (0, 0)
 
 
@@ -158,7 +163,7 @@ def test_the_number_of_regions_and_the_length_of_names_are_bounded(regions, shm)
     device = HostDevice(a=b"0123456789")
     full = ClientRegions(lambda: device, allowed=True)
     for i in range(REGIONS_MAX):
-        registered(full.register_cuda(str(i), device.handle("a"), 0, 10))
+        registered(full.register_cuda, str(i), device.handle("a"), 0, 10)
     with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered, which is the limit"):
         full.register_system("one more", shm.key, 0, 10)
 
@@ -166,7 +171,7 @@ def test_the_number_of_regions_and_the_length_of_names_are_bounded(regions, shm)
 @pytest.mark.parametrize("device_id", [-1, 1, 1024, 2**63 - 1])
 def test_a_device_that_is_not_there(regions, device, device_id):
     with pytest.raises(BadRequest, match="failed to register shared memory region: invalid args"):
-        registered(regions.register_cuda("c", device.handle("a"), device_id, 10))
+        registered(regions.register_cuda, "c", device.handle("a"), device_id, 10)
 
 
 def test_gpus_are_looked_for_when_the_first_handle_comes_and_again_when_there_was_none(device):
@@ -181,35 +186,103 @@ def test_gpus_are_looked_for_when_the_first_handle_comes_and_again_when_there_wa
     regions = ClientRegions(load, allowed=True)
     assert asked == []
     with pytest.raises(BadRequest) as caught:
-        registered(regions.register_cuda("c", device.handle("a"), 0, 10))
+        registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
     assert str(caught.value) == "failed to register CUDA shared memory region: 'c', GPUs not supported (no driver)"
-    registered(regions.register_cuda("c", device.handle("a"), 0, 10))
-    registered(regions.register_cuda("d", device.handle("a"), 0, 10))
+    registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
+    registered(regions.register_cuda, "d", device.handle("a"), 0, 10)
     assert len(asked) == 2
 
 
-def test_a_name_is_registered_once_whoever_comes_meanwhile(regions, device):
-    async def both():
-        twice = [regions.register_cuda("c", device.handle("a"), 0, 10) for _ in range(2)]
-        return await asyncio.gather(*twice, return_exceptions=True)
+def test_a_name_is_registered_once_whoever_comes_meanwhile(regions, device, shm):
+    async def twice():
+        first = regions.register_cuda("c", device.handle("a"), 0, 10)
+        for register in (lambda: regions.register_cuda("c", device.handle("a"), 0, 10), system):
+            with pytest.raises(AlreadyExists, match="^shared memory region 'c' already in manager$"):
+                register()
+        await first
 
-    first, second = registered(both())
-    assert first is None
-    assert isinstance(second, AlreadyExists) and str(second) == "shared memory region 'c' already in manager"
+    def system():
+        regions.register_system("c", shm.key, 0, 10)
+
+    registered(twice)
     assert device.open_count == 1
 
 
+@pytest.mark.parametrize("turns", [0, 1])
 @pytest.mark.parametrize("name", ["c", ""])
-def test_what_is_unregistered_while_it_is_registered_stays_away(regions, device, name):
+def test_what_is_unregistered_while_it_is_registered_stays_away(regions, device, name, turns):
     async def both():
-        coming = asyncio.ensure_future(regions.register_cuda("c", device.handle("a"), 0, 10))
-        await asyncio.sleep(0)
-        regions.unregister_cuda(name)
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await regions.unregister_cuda(name)
+        assert device.open_count == 0
         await coming
 
     with pytest.raises(Unavailable, match="'c' was unregistered while it was being registered"):
-        registered(both())
+        registered(both)
     assert regions.cuda_status("") == []
+
+
+@pytest.fixture
+def busy():
+    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
+
+    class Busy:
+        over = threading.Event()
+
+        def __call__(self):
+            LANE.post(self.over.wait)
+
+    made = Busy()
+    yield made
+    made.over.set()
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
+    async def hanging():
+        for each in "cd":
+            await regions.register_cuda(each, device.handle("a"), 0, 10)
+        busy()
+        closing = regions.unregister_cuda(name)
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        with pytest.raises(Unavailable, match=text):
+            await closing
+        with pytest.raises(Unavailable, match=text):  # it is not closed yet
+            await regions.unregister_cuda(name)
+        await regions.unregister_cuda("x")
+        busy.over.set()
+        await regions.unregister_cuda(name)
+
+    others = "" if name else " and 1 others"
+    text = (
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs, or is busy with "
+        "others' work. Do not free the memory yet; unregister again to wait again. Look whether "
+    )
+    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    registered(hanging)
+
+
+def test_system_memory_is_unregistered_at_once(regions, busy, shm):
+    busy()
+    regions.register_system("s", shm.key, 0, 10)
+    assert regions.unregister_system("s") is None
+    assert regions.system_status("") == []
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_registration_that_is_given_up_leaves_the_name(regions, device, turns):
+    async def given_up():
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        coming.cancel()
+        await asyncio.wait({coming})
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+
+    registered(given_up)
+    assert [each["name"] for each in regions.cuda_status("")] == ["c"]
 
 
 # ---- HTTP

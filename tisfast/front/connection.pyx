@@ -199,7 +199,7 @@ cdef class HttpConnection(ConnectionFace):
 
     cdef bint _must_wait(self) noexcept:
         return self.session.position == BETWEEN and (
-            self.sender.backlog or self.reader.job is not None or len(self.exchanges) >= PIPELINE_MAX)
+            self.sender.backlog or self.in_order or self.reader.job is not None or len(self.exchanges) >= PIPELINE_MAX)
 
     cdef int _parse_rest(self) except -1:
         if self.session.rest is None or self.parsing or self.closing or self._must_wait():
@@ -386,6 +386,8 @@ cdef class HttpConnection(ConnectionFace):
             self.give_up()
         if self.lingering and self.shared.tick - self.head_tick > LINGER_TICKS_MAX:
             self.transport.abort()
+        if self.in_order:
+            self.head_tick = self.shared.tick  # what lies there waits for us
         if self.sender.held or self.closing or self.reader.job is not None:
             return
         if self.session.position != BETWEEN:
@@ -400,6 +402,7 @@ cdef class HttpConnection(ConnectionFace):
     cdef int _update_reading(self) except -1:
         if self.closing:
             return 0
-        # Behind a request that is being read elsewhere one buffer is read, so that a client that leaves is noticed.
+        # Behind a request that must be read, or done, before the next one buffer is read, so that a client that leaves
+        # is noticed.
         return self.sender.hold(self.sender.backlog or len(self.exchanges) >= PIPELINE_MAX or (
-            self.reader.job is not None and self.session.rest is not None))
+            (self.in_order or self.reader.job is not None) and self.session.rest is not None))

@@ -14,6 +14,7 @@ cdef class ConnectionFace:
     """The face of a connection that exchanges and the reader of bodies use."""
     cdef object codecs                   # codec.pool.Codecs, or None
     cdef uint64_t text_bytes_max         # larger answers are written there
+    cdef bint in_order                   # what is being done must be done before the next request is looked at
     # Something can be sent: send what is due, in the order of arrival.
     cdef int flush(self) except -1
     # The client reads its stream so slowly that it must be given up.
@@ -47,7 +48,7 @@ cdef class Exchange(AnswerSink):
     cdef int _complete(self, str form) except -1
     cdef int _write_elsewhere(self, str form, Answer answer, uint64_t nbytes) except -1
     cdef int respond(self, object response) except -1
-    # A Response, or a Future of one, which is sent when it is done.
+    # A Response, or a Future of one, which is sent when it is done; the next request begins only then.
     cdef int respond_when_done(self, object response) except -1
     # Its turn has come: send what there is.  True when that was all.  body: to render into.
     cdef bint send(self, SocketWriter sender, ResponseBody body) except -1

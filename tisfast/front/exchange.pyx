@@ -102,12 +102,14 @@ cdef class Exchange(AnswerSink):
     cdef int respond_when_done(self, object response) except -1:
         if isinstance(response, Response):
             return self.respond(response)
+        self.connection.in_order = True  # who registers a region, or loads a model, may name it in the next request
         response.add_done_callback(self._done)
         return 0
 
     def _done(self, response) -> None:
         if self.connection is None:
             return  # the client has gone
+        self.connection.in_order = False
         if response.cancelled():
             self.respond(error_response(Status.UNAVAILABLE, "the server stopped before it could answer", True))
         elif response.exception() is None:

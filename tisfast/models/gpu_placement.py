@@ -93,6 +93,8 @@ class Placement:
         """
         self._names = tuple(names)
         self._gpus = gpus
+        # They stay the same, and asking may hang as a GPU does.
+        self._uuids = tuple(None if gpus is None else gpus.uuid(name) for name in self._names)
         self._limits = dict(limits or {})
         self._loading: Counter[int] = Counter()
         # NVML counts GPUs in the order of the bus, CUDA its own way, unless it is told so.
@@ -134,12 +136,11 @@ class Placement:
     def number_of(self, uuid: bytes, otherwise: int) -> int:
         """The number of a GPU by its UUID, as the server's driver may count in another order than workers do.
 
-        One that no instance may be on has a number that none has; otherwise: where nobody can tell.
+        Asks nobody.  One that no instance may be on has a number that none has; otherwise: where nobody can tell.
         """
-        uuids = [None if self._gpus is None else self._gpus.uuid(name) for name in self._names]
-        if not uuid or None in uuids:
+        if not uuid or None in self._uuids:
             return otherwise
-        return uuids.index(uuid) if uuid in uuids else GPU_OF_NONE
+        return self._uuids.index(uuid) if uuid in self._uuids else GPU_OF_NONE
 
     def _placed(self, instance: PlannedInstance, chosen: Counter[int]) -> PlannedInstance:
         """chosen: instances of the same model that have been placed so far, by device."""

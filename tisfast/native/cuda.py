@@ -12,6 +12,7 @@ GIL: ctypes releases it around every call.
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 import weakref
 from functools import partial
@@ -21,6 +22,7 @@ from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
 
+log = logging.getLogger("tisfast.gpu")
 HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
 UUID_BYTES: Final = 16
@@ -184,6 +186,7 @@ class _Device:
     def __init__(self, driver: _Driver, number: int, lanes: Lanes) -> None:
         self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
         self.lost = ""
+        self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
         self._context = ctypes.c_void_p()
@@ -225,8 +228,17 @@ class _Device:
         weakref.finalize(memory, self.lanes.long.post, partial(self._give_back, name, base)).atexit = False
 
     def _give_back(self, name: str, base: int) -> None:
-        if not self.lost:  # with a lost context it has gone
+        if self.lost:  # with its context it has gone
+            return
+        try:
             self.call(name, base)
+        except _Failed as error:
+            if name not in self._kept:
+                self._kept.add(name)
+                log.warning(
+                    "%s does not give memory back (%s): it stays in use until the server ends, and so may more of it, "
+                    "which is not told again", self._name, error,
+                )  # fmt: skip
 
     def reset(self) -> None:
         """A lost context makes room for a new one."""

@@ -23,12 +23,6 @@ DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
 
 
-async def registered(work: Awaitable[None]) -> Response:
-    """Wait for a registration."""
-    response = await done(work)
-    return DONE if response.status == DONE.status else response
-
-
 class RegionRoutes:
     """Shared memory that clients registered."""
 
@@ -48,13 +42,15 @@ class RegionRoutes:
         sent = load(request.body)
         fields = sent if isinstance(sent, dict) else {}
         if _is_cuda(request.match):
-            return ensure_future(registered(regions.register_cuda(name, *_cuda_fields(fields))))
+            return ensure_future(_answered(regions.register_cuda(name, *_cuda_fields(fields))))
         regions.register_system(name, *_system_fields(fields))
         return DONE
 
-    def _unregister(self, request: RouteRequest) -> Response:
+    def _unregister(self, request: RouteRequest) -> Response | Future[Response]:
         regions = self._service.regions
-        (regions.unregister_cuda if _is_cuda(request.match) else regions.unregister_system)(_name(request.match))
+        if _is_cuda(request.match):
+            return ensure_future(_answered(regions.unregister_cuda(_name(request.match))))
+        regions.unregister_system(_name(request.match))
         return DONE
 
     ROUTES: ClassVar[tuple[Route, ...]] = (
@@ -75,7 +71,7 @@ class RegionRoutes:
                 "",
                 "RegionRequest",
                 "it is registered",
-                errors=("400", "500", "501"),
+                errors=("400", "500", "501", "503"),
             ),
         ),
         route(
@@ -83,9 +79,20 @@ class RegionRoutes:
             rf"{_PATH}/unregister",
             _unregister,
             "shared-memory",
-            Operation("Forget one region, or all", "", result="no new request uses it", errors=("400", "501")),
+            Operation(
+                "Forget one region, or all",
+                "",
+                result="no new request uses it, and GPU memory is closed",
+                errors=("400", "501", "503"),
+            ),
         ),
     )
+
+
+async def _answered(work: Awaitable[None]) -> Response:
+    """Wait until something is registered, or closed."""
+    response = await done(work)
+    return DONE if response.status == DONE.status else response
 
 
 def _is_cuda(match: re.Match[str]) -> bool:

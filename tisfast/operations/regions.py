@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.executor import Lane
-from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
+from tisfast.native.cuda import HANDLE_BYTES, HANGS, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
 
@@ -20,6 +21,13 @@ RESERVED_PREFIX: Final = "triton_python_backend_shm_region_"
 FOLDER: Final = "/dev/shm"
 KEY_BYTES_MAX: Final = 255
 """A name in /dev/shm (NAME_MAX)."""
+
+
+class Closing(NamedTuple):
+    """Memory that is being closed.  whose: the GPU that does it, for errors."""
+
+    done: asyncio.Future[None]
+    whose: str
 
 
 class ClientRegions:
@@ -42,7 +50,8 @@ class ClientRegions:
         self._load_devices = devices
         self._devices: Devices | None = None
         self._driver: Lane | None = None
-        self._coming: dict[str, object] = {}  # names that are being registered
+        self._coming: dict[str, Closing] = {}  # by name, while it is being registered
+        self._closing: dict[str, Closing] = {}  # by name, when it has been unregistered
         self._allowed = allowed
         self._gpu_of = gpu_of
         self._sharing = CudaSharing() if sharing is None else sharing
@@ -65,7 +74,8 @@ class ClientRegions:
 
     def unregister_system(self, name: str) -> None:
         """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
-        self._unregister(name, cuda=False)
+        self.check_allowed()
+        self._remove(name, cuda=False)
 
     # ---- CUDA
 
@@ -76,8 +86,11 @@ class ClientRegions:
             for each in self._chosen(name, cuda=True)
         ]
 
-    async def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        """Open the memory behind a cudaIpcMemHandle_t, in a thread: its GPU may hang.  Raises TisError."""
+    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> asyncio.Future[None]:
+        """Open the memory behind a cudaIpcMemHandle_t, in a thread: its GPU may hang.  Raises TisError, now or later.
+
+        The name is taken when this returns, so what is asked for later meets it, whatever the thread has done by then.
+        """
         self.check_allowed()
         if len(raw_handle) != HANDLE_BYTES:
             raise BadRequest(
@@ -92,20 +105,69 @@ class ClientRegions:
             )
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
-        mark = self._coming[name] = object()
-        try:
-            memory = await self._opened(name, raw_handle, device_id)
-            if self._coming.get(name) is not mark:
-                raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
-            gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
-        finally:
-            if self._coming.get(name) is mark:
-                del self._coming[name]
+        coming = asyncio.ensure_future(self._register(name, raw_handle, device_id, byte_size))
+        self._note(self._coming, name, Closing(coming, f"GPU {device_id}"))
+        return coming
 
-    def unregister_cuda(self, name: str) -> None:
-        """Unregister one region of device memory; "": all."""
-        self._unregister(name, cuda=True)
+    def unregister_cuda(self, name: str) -> asyncio.Future[None]:
+        """Forget one region of device memory, or with name "" all of them; what is unknown is fine.
+
+        They are forgotten when this returns.  The future is done when their GPUs have closed them, so that clients may
+        free them; those that requests use are closed later.  Raises TisError, now or later.
+        """
+        self.check_allowed()
+        for gone, device in self._remove(name, cuda=True):
+            lane = self._known().lane(device)
+            self._note(self._closing, gone, Closing(lane.passed(), lane.whose))
+        for each in [name] if name else list(self._coming):
+            if (coming := self._coming.pop(each, None)) is not None:
+                self._note(self._closing, each, coming)
+        return asyncio.ensure_future(self._closed({n: each for n, each in self._closing.items() if name in ("", n)}))
+
+    async def _register(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        memory = await self._opened(name, raw_handle, device_id)
+        coming = self._coming.get(name)
+        if coming is None or coming.done is not asyncio.current_task():
+            del memory
+            await asyncio.wait({self._known().lane(device_id).passed()}, timeout=limits.GPU_COPY_SECONDS_MAX)
+            raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
+        gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
+        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+
+    def _known(self) -> Devices:
+        """What has opened something."""
+        assert self._devices is not None
+        return self._devices
+
+    @staticmethod
+    def _note(names: dict[str, Closing], name: str, what: Closing) -> None:
+        """Under this name until it is done; who asked for it may have gone then."""
+
+        def done(future: asyncio.Future[None]) -> None:
+            if names.get(name) is what:
+                del names[name]
+            if not future.cancelled():
+                future.exception()
+
+        names[name] = what
+        what.done.add_done_callback(done)
+
+    @staticmethod
+    async def _closed(closing: dict[str, Closing]) -> None:
+        if not closing:
+            return
+        waited = {each.done for each in closing.values()}
+        _, late = await asyncio.wait(waited, timeout=limits.GPU_COPY_SECONDS_MAX)
+        if not late:
+            return
+        names = [name for name, each in closing.items() if each.done in late]
+        others = f" and {len(names) - 1} others" if names[1:] else ""
+        whose = ", ".join(sorted({closing[name].whose for name in names}))
+        raise Unavailable(
+            f"shared memory region '{names[0]:.60}'{others} unregistered, but not closed within "
+            f"{limits.GPU_COPY_SECONDS_MAX:g} s: {whose} hangs, or is busy with others' work. Do not free the memory "
+            f"yet; unregister again to wait again. {HANGS}"
+        )
 
     # ---- both
 
@@ -156,15 +218,14 @@ class ClientRegions:
             )
         return [region]
 
-    def _unregister(self, name: str, *, cuda: bool) -> None:
-        self.check_allowed()
+    def _remove(self, name: str, *, cuda: bool) -> list[tuple[str, int]]:
+        """Name and device of what is no more registered; nothing here refers to it any more."""
+        removed = []
         for each in self.table.all() if not name else [self.table.get(name)]:
             if each is not None and _is_cuda(each) == cuda:
                 self.table.remove(each.name)
-        if cuda and name:
-            self._coming.pop(name, None)
-        elif cuda:
-            self._coming.clear()
+                removed.append((each.name, each.device))
+        return removed
 
 
 def _unsupported(name: str, why: object) -> BadRequest:

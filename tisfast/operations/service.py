@@ -56,11 +56,14 @@ class RegionOperations(Protocol):
     def cuda_status(self, name: str) -> list[dict[str, Any]]:
         """Per region: name, device_id, byte_size."""
 
-    async def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        """Open a CUDA IPC handle of the client's.  raw_handle: as cudaIpcGetMemHandle filled it."""
+    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> Awaitable[None]:
+        """Open a CUDA IPC handle of the client's.  raw_handle: as cudaIpcGetMemHandle filled it.
 
-    def unregister_cuda(self, name: str) -> None:
-        """Forget it."""
+        Calls count in their order, whoever waits for what they return.
+        """
+
+    def unregister_cuda(self, name: str) -> Awaitable[None]:
+        """Forget it; the memory may be freed when what this returns is done."""
 
 
 class LogOperations(Protocol):

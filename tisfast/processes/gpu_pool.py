@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -101,9 +101,9 @@ class GpuPool:
         self._sharing, self._idle_seconds = sharing, idle_seconds
         self._driver: Lane | None = None
         self._cuda: Cuda | None = None
-        self._turns: dict[int, asyncio.Lock] = {}  # one allocation for each GPU at a time
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
         self._made: dict[int, int] = {}
+        self._coming: Counter[int] = Counter()  # parts that are being allocated
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference
 
@@ -167,8 +167,7 @@ class GpuPool:
         try:
             if not isinstance(uuid, bytes) or len(uuid) != UUID_BYTES or borrower.gpu < 0:
                 raise Unavailable("the message names no GPU, or the model is on none or on several")
-            async with self._turns.setdefault(borrower.gpu, asyncio.Lock()):
-                lent = await self._part(borrower.gpu, uuid)
+            lent = await self._part(borrower.gpu, uuid)
             borrower.lend(lent)
             answer.update(handle=lent.handle, bytes=lent.nbytes)
         except _Told as error:
@@ -178,7 +177,7 @@ class GpuPool:
         reply(answer)
 
     async def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
-        """A part that nobody has."""
+        """A part that nobody has.  Only who needs a new one waits, and not for others' beyond the GPU's own work."""
         pool, free = self._pool_bytes(gpu), self._free.setdefault(gpu, deque())
         nbytes = self._part_bytes(gpu)
         if not nbytes:
@@ -191,13 +190,17 @@ class GpuPool:
             self._made[gpu] -= 1
         if free:
             part = free.pop()[1]
-        elif self._made.get(gpu, 0) < LENT_PARTS:
-            part = await self._allocated(uuid, nbytes)
-            self._made[gpu] = self._made.get(gpu, 0) + 1
+        elif (out := self._made.get(gpu, 0) + self._coming[gpu]) < LENT_PARTS:
+            self._coming[gpu] += 1
+            try:
+                part = await self._allocated(uuid, nbytes)
+                self._made[gpu] = self._made.get(gpu, 0) + 1
+            finally:
+                self._coming[gpu] -= 1
         else:
             raise Unavailable(
-                f"all of the {pool} bytes that the server lends of GPU {gpu} are in use by {self._made.get(gpu, 0)} "
-                f"instances; --cuda-memory-pool-byte-size={gpu}:BYTES sets how many it lends"
+                f"all of the {pool} bytes that the server lends of GPU {gpu} are in use by {out} instances; "
+                f"--cuda-memory-pool-byte-size={gpu}:BYTES sets how many it lends"
             )
         file = DeviceFile(part, gpu, part.handle)
         weakref.finalize(file, self._given_back, gpu, part)

@@ -8,10 +8,12 @@ import asyncio
 import pytest
 
 from tests.loops import fresh_loop
+from tests.native.helpers import HostDevice
 from tests.operations.helpers import Served, registry
 from tisfast import descriptors, limits
 from tisfast.errors import NotFound, TisError
 from tisfast.operations.grpc.methods import RPCS, Methods
+from tisfast.operations.regions import ClientRegions
 from tisfast.operations.service import EXTENSIONS, Service
 from tisfast.types import Status
 
@@ -27,6 +29,9 @@ class Regions:
 
     async def register_cuda(self, *values):
         self.told.append(("register_cuda", *values))
+
+    async def unregister_cuda(self, *values):
+        self.told.append(("unregister_cuda", *values))
 
     def system_status(self, name):
         if name:
@@ -209,19 +214,42 @@ def test_shared_memory():
     front.ask("SystemSharedMemoryRegister", name="a", key="/a", offset=1, byte_size=2)
     front.ask("SystemSharedMemoryUnregister", name="a")
 
-    async def register():
-        method = front.methods.unary("/inference.GRPCInferenceService/CudaSharedMemoryRegister")
-        fields = {"name": "b", "raw_handle": b"h", "device_id": 1, "byte_size": 2}
-        return await method.handler(message("CudaSharedMemoryRegisterRequest")(**fields).SerializeToString(), {})
+    async def both():
+        for rpc, fields in (
+            ("Register", {"name": "b", "raw_handle": b"h", "device_id": 1, "byte_size": 2}),
+            ("Unregister", {}),
+        ):
+            method = front.methods.unary(f"/inference.GRPCInferenceService/CudaSharedMemory{rpc}")
+            told = message(f"CudaSharedMemory{rpc}Request")(**fields).SerializeToString()
+            assert await method.handler(told, {}) == b""
 
     with fresh_loop() as loop:
-        assert loop.run_until_complete(register()) == b""
-    front.ask("CudaSharedMemoryUnregister")
+        loop.run_until_complete(both())
     assert front.regions.told == [
         ("register_system", "a", "/a", 1, 2), ("unregister_system", "a"), ("register_cuda", "b", b"h", 1, 2),
         ("unregister_cuda", ""),
     ]  # fmt: skip
     assert "shared memory" in Front(regions=None).refused("SystemSharedMemoryStatus", status=Status.UNSUPPORTED)
+
+
+def test_regions_of_gpus_are_registered_and_unregistered_in_the_order_of_the_calls():
+    device = HostDevice(a=b"0123456789")
+    regions = ClientRegions(lambda: device, allowed=True)
+    front = Front(regions=regions)
+
+    def call(rpc, **fields):
+        told = message(f"CudaSharedMemory{rpc}Request")(name="b", **fields).SerializeToString()
+        return front.methods.unary(f"/inference.GRPCInferenceService/CudaSharedMemory{rpc}").handler(told, {})
+
+    async def both():
+        registering = call("Register", raw_handle=device.handle("a"), byte_size=2)
+        call("Unregister")
+        return await asyncio.gather(registering, return_exceptions=True)
+
+    with fresh_loop() as loop:
+        (refused,) = loop.run_until_complete(both())
+    assert str(refused) == "shared memory region 'b' was unregistered while it was being registered"
+    assert regions.cuda_status("") == []
 
 
 def test_log_settings():

@@ -216,9 +216,8 @@ class Methods:
         regions = self._service.regions
         return _done(regions.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size))
 
-    def _cuda_unregister(self, request: Any) -> Fields:
-        self._service.regions.unregister_cuda(request.name)
-        return {}
+    def _cuda_unregister(self, request: Any) -> Awaitable[Fields]:
+        return _done(self._service.regions.unregister_cuda(request.name))
 
     # ---- settings
 
