@@ -3,4 +3,4 @@ from collections.abc import Callable
 from tisfast.engine.interface import Runtime
 
 class CachingRuntime(Runtime):
-    beside: Callable[..., None] | None
+    beside: Callable[..., object] | None
