@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import weakref
+from collections import deque
 from pathlib import Path
 
 import psutil
@@ -277,5 +278,27 @@ def test_a_process_whose_stream_has_ended_gets_no_job(run):
         job = await bench.done(bench.parse())
         assert job.error is None
         assert codec.job is None
+
+    run(scenario)
+
+
+def test_what_is_collected_while_a_message_is_sent_keeps_none_back(run):
+    class Collecting(deque):
+        def append(self, message):
+            super().append(message)
+            gc.collect()
+
+    async def scenario(bench):
+        first = await bench.done(bench.parse(body_of([1.0])))
+        (codec,) = bench.codecs._codecs
+        codec._outbox = Collecting()
+        for _ in range(3):
+            held = Arena("cycle", 1 << 20, 1 << 19)
+            codec.file(held, writable=False)
+            cycle = [held]
+            cycle.append(cycle)
+            del held, cycle  # the collector ends it, in the middle of the next message
+            job = await bench.done(bench.parse(body_of([2.0])))
+            assert job.error is None and job.request.id == first.request.id
 
     run(scenario)

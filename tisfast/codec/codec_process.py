@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -191,9 +192,14 @@ class Codec:
         return number
 
     def _gone(self, key: tuple[str, int]) -> None:
+        """From a finaliser, so at any instruction, of `send` too: the loop does the rest."""
         number, _ = self._told.pop(key)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._forget, "model" if key[0] == "model" else "file", number)
+
+    def _forget(self, kind: str, number: int) -> None:
         if not self._why:
-            self.send("forget", "model" if key[0] == "model" else "file", number)
+            self.send("forget", kind, number)
 
     # ---- the socket
 
