@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.answer_helpers import CachedModel, Orders, floats
+from tests.engine.ensemble_helpers import Ensemble, step
 from tests.native.helpers import HostDevice
 from tests.wire.helpers import body, tensor
 from tisfast.config.sequence_settings import SequenceSettings
@@ -15,6 +16,7 @@ from tisfast.wire import infer
 from tisfast.wire.compose import input_tensors
 
 DATA = floats(1, 2, 3)
+JOIN = {"name": "j", "inputs": ("A", "C")}
 START, END = {"sequence_start": True}, {"sequence_end": True}
 
 
@@ -134,3 +136,39 @@ def test_a_front_that_breaks_keeps_nobody_of_its_sequence_from_going_on(leaves):
         else:
             m.orders.work()
     assert m.queued == ["2"]
+
+
+def test_only_where_there_are_sequences_does_a_request_wait_for_one_before_it():
+    m = Late(max_batch_size=0)
+    m.ask_late("0", sequence_id=7)
+    m.ask_late("1", late=False, sequence_id=7)
+    assert m.queued == ["1"]
+
+
+def test_what_one_refused_request_ends_is_refused_once():
+    """Those who wait for one model are steps of one ensemble: with the first the others end."""
+    e = Ensemble(step("m", "A=IN", "B=x") + step("m", "A=IN", "B=y") + step("j", "A=x C=y", "B=OUT"), "m", JOIN)
+    waiting = e["m"].runtime.beside = Orders()
+    e.signature.device_inputs = 0  # and the steps get copies in host memory
+    regions, device = Regions(), HostDevice(a=bytes(4))
+    regions.add(DeviceRegion("r", device.open(device.handle("a"), 0), 0, device.handle("a"), 4))
+    calls = []
+    for name in "abc":
+        lies = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+        text, _ = body(tensor("IN", [1], "INT32", parameters=lies), id=name)
+        submit(e.runtime, infer.parse(e.signature, e.arena, text, regions=regions), StreamSink(calls))
+    m = e["m"].runtime
+    assert (len(waiting), m.stats.pending) == (6, 6)
+    m.refuse("model 'm' is unloaded")
+    assert sorted(name for name, *_ in calls) == ["a", "b", "c"]
+    assert (waiting, m.queued, m.stats.pending, e.runtime.inflight) == ([], 0, 0, 0)
+
+
+def test_what_follows_in_a_sequence_reaches_no_model_that_refuses():
+    m, kept = sequences(), []
+    m.ask_late("x", told=lambda: cancel(m.runtime, kept[0]), sequence_id=9, **START)
+    kept.append(m.ask_late("a", told=lambda: cancel(m.runtime, kept[0]), sequence_id=7, **START))
+    m.ask_late("b", late=False, told=lambda: cancel(m.runtime, kept[0]), sequence_id=7)
+    m.runtime.refuse("it is unloaded")
+    assert m.queued == [] and sorted(name for name, *_ in m.calls) == ["a", "b", "x"]
+    assert (m.runtime.queued, m.runtime.stats.pending) == (0, 0)

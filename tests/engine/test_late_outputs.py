@@ -197,3 +197,15 @@ def test_a_front_that_breaks_keeps_no_response_from_the_next_one(device):
         m.orders.work()
     m.orders.work()
     assert m.told == [(0, False), (0, False), (0, True)]
+
+
+def test_a_front_that_breaks_keeps_no_cancel_from_the_model(device):
+    def breaks():
+        raise RuntimeError("a bug")
+
+    m = Stream(of_device(device), breaks)
+    m.respond()
+    before = m.request.input.record
+    with pytest.raises(RuntimeError, match="a bug"):
+        cancel(m.runtime, m.request)
+    assert m.request.input.record != before

@@ -29,7 +29,7 @@ from tisfast.wire import infer, record, respond
 from tisfast.wire.compose import compose_request
 from tisfast.wire.fingerprint import fingerprint
 from tisfast.wire.joined_answer import join
-from tisfast.wire.outputs import region_bytes, write_regions
+from tisfast.wire.outputs import waits_for_threads, write_regions
 from tisfast.wire.tensors import in_block, in_region
 
 F3 = struct.pack("<3f", 1, 2.5, -3)
@@ -292,18 +292,25 @@ def answered(regions, *outputs, made=((0, FP32, [3], F3), (1, FP32, [2], F2))):
     return answer(infer.parse(model(outputs=("O", "P")), arena(), text, regions=regions), list(made))
 
 
+HALF = bytes(tuning.LOOP_COPY_BYTES_MAX // 2)
+
+
 @pytest.mark.parametrize(
-    ("outputs", "nbytes"),
+    ("outputs", "waits"),
     [
-        ([{"name": "O"}, {"name": "P"}], 0),
-        ([into("O", 12), {"name": "P"}], 12),
-        ([into("O", 12), into("P", 20, 16)], 20),
-        ([into("P", 64)], 8),  # the other is not asked for
-        ([{"name": "O", "parameters": {"classification": 1}}, into("P", 8)], 8),
+        ([{"name": "O"}, {"name": "P"}], False),
+        ([into("O", 12), {"name": "P"}], False),
+        ([into("O", len(HALF)), into("P", len(HALF) + 4, len(HALF))], True),
+        ([into("O", len(HALF))], False),  # the other is not asked for
+        ([{"name": "O", "parameters": {"classification": 1}}, into("P", len(HALF) + 4)], False),
     ],
 )
-def test_bytes_that_go_into_regions_are_counted(client, outputs, nbytes):
-    assert region_bytes(answered(client[1], *outputs)) == nbytes
+def test_threads_write_what_is_long_in_all(outputs, waits):
+    with ShmFile(bytes(3 * len(HALF))) as file:
+        regions = Regions()
+        regions.add(SystemRegion("r", file.key, file.open(), 0, 3 * len(HALF)))
+        made = ((0, FP32, [len(HALF) // 4], HALF), (1, FP32, [len(HALF) // 4 + 1], HALF + bytes(4)))
+        assert waits_for_threads(answered(regions, *outputs, made=made)) == waits
 
 
 def test_outputs_are_written_into_regions_and_nowhere_else(client):

@@ -6,6 +6,7 @@ from tisfast.wire.record cimport Answer
 
 cdef class CachingRuntime(Runtime):
     cdef set looking                     # requests that wait for copies of their inputs, their key, or what a remote cache knows
+    cdef bint keeps_order                # requests of one sequence reach `enqueue` in the order of `begin`
     cdef dict behind                     # by sequence: deque of its requests that wait for copies, or for those of one before
     cdef public object beside            # beside(steps, kept, done, seconds): threads carry out the steps (wire/late_copies),
                                          # kept stays until they have; done is called later with (), with (status, text) of
@@ -22,6 +23,7 @@ cdef class CachingRuntime(Runtime):
     cdef int give(
         self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1
     cdef int make_first(self, InferRequest request) except -1
+    cdef bint copy_answer(self, InferRequest request, Answer answer) except -1
     # No further copies are made for its answers: those that need one are told as this failure.
     cdef int give_up_copies(self, InferRequest request, int status, str message) except -1
     # Answers from the cache, now or when a remote one has answered, or goes on with `enqueue`.  Only where `cache` is set.

@@ -10,10 +10,11 @@ from functools import partial
 from libc.stdint cimport int64_t
 from tisfast.engine.response_cache cimport ModelCache
 from tisfast.wire.late_copies cimport late_steps
-from tisfast.wire.outputs cimport region_steps
+from tisfast.wire.outputs cimport region_steps, region_waits
 from tisfast.wire.record cimport InferInput
 
 from tisfast import limits
+from tisfast.errors import TisError
 from tisfast.types import Status
 
 cdef int UNAVAILABLE = Status.UNAVAILABLE
@@ -44,7 +45,7 @@ cdef class CachingRuntime:
         if input.uncopied is None and not (self.behind and input.correlation in self.behind):
             return self.ask_or_enqueue(request, now_ns)
         self.start_looking(request)
-        if input.correlation:  # the requests of a sequence stay in their order
+        if input.correlation and self.keeps_order:
             self.behind.setdefault(input.correlation, deque()).append(request)
         return 0 if input.uncopied is None else self.copy_inputs(request)
 
@@ -69,7 +70,7 @@ cdef class CachingRuntime:
             input.uncopied = None
             if request.trace is not None:
                 request.trace.copied(input)
-            if not input.correlation:
+            if not input.correlation or not self.keeps_order:
                 self.stop_looking(request)
                 self.ask_or_enqueue(request, self.clock.now_ns())
         finally:
@@ -118,15 +119,10 @@ cdef class CachingRuntime:
             request.uncopyable = CANCELLED, CLIENT_LEFT
         while request.unmade:
             sink, answer, status, message, final = request.unmade[0]
-            if answer is not None:
-                into_regions = region_steps(answer)
-                steps = late_steps(answer.uncopied or [], request.input.model.name) + into_regions
-                if steps and request.uncopyable is None:
-                    done = partial(self._on_made, request, answer, bool(into_regions))
-                    request.copying = (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
+            if answer is not None and (answer.uncopied is not None or region_waits(answer)):
+                if request.uncopyable is None and self.copy_answer(request, answer):
                     break
-                if steps:
-                    answer, (status, message) = None, request.uncopyable
+                answer, (status, message) = None, request.uncopyable
             request.unmade.popleft()
             try:
                 self.tell(request, sink, answer, status, message, final)
@@ -137,6 +133,20 @@ cdef class CachingRuntime:
         if problem is not None:
             raise problem
         return 0
+
+    cdef bint copy_answer(self, InferRequest request, Answer answer) except -1:
+        """Have threads do it; False: they cannot, and `uncopyable` says why."""
+        cdef bint in_place = region_waits(answer)
+        steps = late_steps(answer.uncopied or [], request.input.model.name)
+        try:
+            if in_place:
+                steps += region_steps(answer)
+        except TisError as error:
+            request.uncopyable = error.status, error.message
+            return False
+        done = partial(self._on_made, request, answer, in_place)
+        request.copying = (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
+        return True
 
     def _on_made(self, request: InferRequest, answer: Answer, in_place, failure):
         """failure: see `beside`."""

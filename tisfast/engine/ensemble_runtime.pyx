@@ -386,6 +386,7 @@ cdef class EnsembleRuntime:
         self.graph = graph
         self.resolve = resolve
         self.limits = StepLimits(len(graph.steps), graph.running_max) if graph.running_max else None
+        self.keeps_order = True  # its steps may be of sequences
 
     @property
     def reason(self) -> str:
@@ -439,16 +440,18 @@ cdef class EnsembleRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
-        if request.unmade is not None:
-            self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
-        if not request.looking:
-            return (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
-        correlation = request.input.correlation
-        self.stop_looking(request)
+        correlation = None
+        if request.looking:
+            correlation = request.input.correlation
+            self.stop_looking(request)
         try:
-            (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
+            if request.unmade is not None:
+                self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
         finally:
-            self.go_on(correlation)
+            try:
+                (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
+            finally:
+                self.go_on(correlation)
         return 0
 
     cdef list needs(self):

@@ -44,6 +44,7 @@ cdef class ModelRuntime(CachingRuntime):
     cdef int execution_over(self, Link link, Times *times) except -1
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1
+    cdef int take_back(self, InferRequest request) except -1
     cdef int leave_order(self, InferRequest request) except -1
     cdef int in_turn(self, uint64_t order, tuple said) except -1
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1

@@ -48,6 +48,7 @@ cdef class ModelRuntime:
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
         self.scheduler = scheduler_of(settings, strategy, signature.decoupled)
+        self.keeps_order = settings.sequence is not None
         self.instances = Instances(signature.decoupled, settings.dynamic and settings.max_batch_size > 0)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering
@@ -98,6 +99,8 @@ cdef class ModelRuntime:
         return self.scheduler.patience_ns(request)
 
     cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        if self.refusal is not None:  # since it began to look
+            return self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
         if not self.scheduler.add(request, now_ns):
             self.leave_order(request)
             self.drop([request], False)
@@ -109,8 +112,15 @@ cdef class ModelRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
-        if request.unmade is not None:
-            self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
+        try:
+            if request.unmade is not None:
+                self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
+        finally:
+            self.take_back(request)
+        return 0
+
+    cdef int take_back(self, InferRequest request) except -1:
+        """Whatever is still done for a cancelled request ends."""
         if request.done:
             return 0
         if request.calls is not None:
@@ -514,14 +524,20 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
-        for request in list(self.looking):
-            self.stop_looking(request)
-            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
-        for request in self.scheduler.queued_requests():
-            if not request.queued:
+        failure = None  # of one request's front: the others are told all the same
+        for request in list(self.looking) + self.scheduler.queued_requests():
+            if request.looking:
+                self.stop_looking(request)
+            elif request.queued:
+                self.scheduler.withdraw(request)
+                self.stats.pending -= 1
+            else:
                 continue  # what was told to one before it has ended this one, too
-            self.scheduler.withdraw(request)
-            self.stats.pending -= 1
-            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+            try:
+                self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+            except Exception as error:
+                failure = error
         if self.limiter is not None:
             self.share()
+        if failure is not None:
+            raise failure

@@ -29,11 +29,11 @@ Done: TypeAlias = "Callable[[Failure | None], None]"
 
 
 def beside(
-    copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float = 0
+    copies: DaemonExecutor, steps: Sequence[Step], kept: object, done: Done, seconds: float = 0
 ) -> CopyOrder:
     """Carry out the steps, one at least, in threads, one after the other, and call `done` on the loop.
 
-    More in engine/caching_runtime.pxd.  copies: threads for what is no GPU's; None: the loop's own.
+    More in engine/caching_runtime.pxd.  copies: threads for what is no GPU's.
     """
     order = CopyOrder(copies, steps, kept, done, seconds)
     order.begin()
@@ -47,7 +47,7 @@ class CopyOrder:
     """
 
     def __init__(
-        self, copies: DaemonExecutor | None, steps: Sequence[Step], kept: object, done: Done, seconds: float
+        self, copies: DaemonExecutor, steps: Sequence[Step], kept: object, done: Done, seconds: float
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._copies, self._steps, self._kept = copies, list(steps), kept
@@ -60,20 +60,15 @@ class CopyOrder:
         """Begin the first step.  Calls nobody."""
         lane, work = self._steps.pop(0)
         try:
-            if lane is None and self._copies is not None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
+            if lane is None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
                 raise Unavailable("too many long copies wait to be made; retry later")
-            future = self._submitted(self._copies if lane is None else lane, work)
+            self._current = (self._copies if lane is None else lane).submit(work)
         except TisError as error:
             self._loop.call_soon(self._tell, (error.status, error.message))
             return
         self._watch(lane)
-        future.add_done_callback(self._heard)  # it keeps this object, and with it what the work is about
-
-    def _submitted(self, threads: DaemonExecutor | Lane | None, work: Callable[[], Failure]) -> asyncio.Future[Failure]:
-        if threads is None:
-            return self._loop.run_in_executor(None, work)
-        self._current = threads.submit(work)
-        return asyncio.wrap_future(self._current, loop=self._loop)
+        # It keeps this object, and with it what the work is about.
+        asyncio.wrap_future(self._current, loop=self._loop).add_done_callback(self._heard)
 
     def cancel(self) -> None:
         """Nobody is told."""

@@ -329,7 +329,8 @@ def _runtime(context: LoadContext, version: Version, config: LoadedConfig, besid
     strategy = _strategy(version, config, beside.strategy)
     scheduler = replace(config.scheduler, **asdict(context.settings.hooks))
     runtime = ModelRuntime(signature, arena, scheduler, context.clock, config.as_dict, strategy)
-    runtime.beside = partial(beside_loop, context.commons.copies)
+    if context.commons.copies is not None:
+        runtime.beside = partial(beside_loop, context.commons.copies)
     keep_answers(runtime, context.commons.cache, config, beside.salt, context.commons.copies)
     return runtime
 

@@ -113,7 +113,8 @@ def load_ensemble(
         arena_bytes = min(use_bytes * limits.ARENA_CAP_FACTOR, limits.ARENA_CAP_BYTES_MAX)
         arena = Arena(f"tisfast-in-{signature.name}", arena_bytes, use_bytes)
         runtime = EnsembleRuntime(signature, arena, graph, clock, _shown(joined.config, source), steps.resolve)
-        runtime.beside = partial(beside, copies)
+        if copies is not None:
+            runtime.beside = partial(beside, copies)
         keep_answers(runtime, cache, joined.config, copies=copies)
         served.append(ServedEnsemble(runtime, tuple(steps.runtimes.values())))
         served[-1].load_seconds = (now_ns() - began_ns) / 1e9

@@ -2,7 +2,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
-from tisfast.native.memory cimport MemoryFile
+from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.classify cimport best_classes
 from tisfast.wire.infer_plan cimport InferPlan, OutputChoice, OutputForm
 from tisfast.wire.late_copies cimport lane_of
@@ -60,48 +60,58 @@ cdef int place_outputs(InferInput request, InferPlan plan, dict ways) except -1:
     return 0
 
 
-cdef list region_steps(Answer answer):
+cdef bint region_waits(Answer answer) except -1:
     cdef OutputForm way
     cdef OutputRef *out
-    cdef list steps = []
-    cdef bint waits = False
+    cdef uint64_t total = 0
     cdef int i
     if not answer.input.shared_outputs or answer.in_place or type(answer.input.outputs) is not OutputChoice or (
             not (<OutputChoice>answer.input.outputs).in_regions):
-        return steps
-    waits = region_bytes(answer) > LOOP_COPY_BYTES_MAX
+        return False
     for i in range(answer.count):
         out = &answer.outputs[i]
-        if not into_region(answer, out) or is_written(answer, out):
+        way = unwritten_form(answer, out)
+        if way is None:
             continue
-        way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
-        if way.target is None:
-            continue
-        waits = waits or way.target.device >= 0 or source_file(answer, out).device >= 0
-        steps += output_steps(answer, i, way)
-    return steps if waits else []
+        total += out.nbytes
+        if total > LOOP_COPY_BYTES_MAX or way.target.device >= 0 or source_file(answer, out).device >= 0:
+            return True
+    return False
 
 
-def region_bytes(Answer answer) -> int:
-    """Bytes of the outputs that are still to be written into regions."""
-    cdef uint64_t total = 0
+cdef list region_steps(Answer answer):
+    cdef OutputForm way
+    cdef list steps = []
     cdef int i
     for i in range(answer.count):
-        if into_region(answer, &answer.outputs[i]) and not is_written(answer, &answer.outputs[i]):
-            total += answer.outputs[i].nbytes
-    return total
+        way = unwritten_form(answer, &answer.outputs[i])
+        if way is not None:
+            steps += output_steps(answer, i, way)
+    return steps
+
+
+# Where an output is still to be written into a region; None: not into one, or it is there.
+cdef OutputForm unwritten_form(Answer answer, OutputRef *out):
+    cdef OutputForm way
+    if not into_region(answer, out) or is_written(answer, out):
+        return None
+    way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
+    return way if way.target is not None else None
 
 
 # Where both ends are memory of GPUs, of two, each GPU's own thread copies: neither waits for the other GPU.
 cdef list output_steps(Answer answer, int i, OutputForm way):
     cdef OutputRef *out = &answer.outputs[i]
-    cdef list crossing = []
+    cdef Block crossing = None
     source = lane_of(source_file(answer, out), out.nbytes)
     target = lane_of(way.target.file, out.nbytes)
-    steps = [(source if target is None else target, partial(written, [answer], i, crossing))]
-    if source is not None and target is not None and source is not target:
-        steps.insert(0, (source, partial(taken, [answer], i, crossing)))
-    return steps
+    if source is None or target is None or source is target:
+        return [(source if target is None else target, partial(written, [answer, None], i))]
+    crossing = answer.input.arena().take(out.nbytes)
+    if answer.copies is None:
+        answer.copies = []
+    answer.copies.append(crossing)  # the answer has the last reference: memory is given back by the loop alone
+    return [(source, partial(taken, [answer, crossing], i)), (target, partial(written, [answer, crossing], i))]
 
 
 # The memory that an output lies in, where its bytes are not to be touched here; else its arena.
@@ -113,20 +123,20 @@ cdef MemoryFile source_file(Answer answer, OutputRef *out):
 
 
 # In threads, which let go of what they were given before they tell; see late_copies.
-def taken(list holder, int i, list crossing):
+def taken(list holder, int i):
+    cdef Block crossing = holder.pop()
     cdef Answer answer = holder.pop()
     cdef OutputRef *out = &answer.outputs[i]
     cdef uint64_t start
-    cdef bytes found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>out.nbytes)
     try:
-        source_of(answer, out, &start).read(start, PyBytes_AS_STRING(found), out.nbytes)
+        source_of(answer, out, &start).read(start, crossing.data, out.nbytes)
     except TisError as error:
         return error.status, unwritten(answer, i, error)
-    crossing.append(found)
     return ()
 
 
-def written(list holder, int i, list crossing):
+def written(list holder, int i):
+    cdef Block crossing = holder.pop()
     cdef Answer answer = holder.pop()
     cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
     try:
@@ -134,8 +144,8 @@ def written(list holder, int i, list crossing):
     except TisError as error:
         return error.status, error.message
     try:
-        if crossing:
-            way.target.write(way.offset, PyBytes_AS_STRING(crossing[0]), answer.outputs[i].nbytes)
+        if crossing is not None:
+            way.target.write(way.offset, crossing.data, answer.outputs[i].nbytes)
         else:
             prepare(answer, &answer.outputs[i])
     except TisError as error:
@@ -149,6 +159,11 @@ cdef str unwritten(Answer answer, int i, error):
         return error.message
     name = (<TensorSpec>answer.input.model.outputs[answer.outputs[i].index]).name
     return f"output '{name}' of model '{answer.input.model.name}', into region '{way.region}': {error.message}"
+
+
+def waits_for_threads(Answer answer) -> bool:
+    """Whether threads write its regions; for tests."""
+    return region_waits(answer)
 
 
 def write_regions(Answer answer) -> None:
