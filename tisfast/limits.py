@@ -563,6 +563,8 @@ GPU_CALLS_WAITING_MAX: Final = 1024
 """Copies and other calls of the driver that wait for one GPU, of each kind (native.cuda.Lanes); beyond, they fail."""
 GPU_COPY_SECONDS_MAX: Final = 60
 """For a GPU to make one copy, or to open a region's memory; then the request is refused, as the GPU hangs."""
+GPU_LOST_SECONDS_MAX: Final = 30
+"""For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64
 """Copies of GPU memory that one instance cannot open and has not taken yet: one for each thread that reads one."""
 GPU_LIMITS_MAX: Final = 1024

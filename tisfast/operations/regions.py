@@ -178,8 +178,9 @@ class ClientRegions:
                     self._driver = driver_lane()
                 self._devices = await self._driver.call(self._load_devices, limits.GPU_COPY_SECONDS_MAX)
             devices = self._devices
-            work = partial(devices.open, raw_handle, device_id)
-            return await devices.lane(device_id).call(work, limits.GPU_COPY_SECONDS_MAX)
+            lane = devices.lane(device_id)
+            await devices.ready(device_id)
+            return await lane.call(partial(devices.open, raw_handle, device_id), limits.GPU_COPY_SECONDS_MAX)
         except CudaMissing as error:
             raise _unsupported(name, error) from error
         except Unopened as error:
