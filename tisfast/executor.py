@@ -127,7 +127,10 @@ class Lane(Executor):
                 f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
                 f"{self._remedy}"
             )
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # an error holds this frame, and with it `kept`: they are not to wait for the garbage collector
 
     def _put(self, work: Callable[[], T]) -> Future[T]:
         order = _Order(self._orders, work)

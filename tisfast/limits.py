@@ -566,6 +566,8 @@ GPU_COPY_SECONDS_MAX: Final = 60
 ANSWERS_UNCOPIED_MAX: Final = 16384
 """Responses of one request that wait for one that threads copy into a client's region; beyond, those that need a copy
 are refused.  As HTTP_STREAM_WAITING_MAX."""
+GPU_LOST_SECONDS_MAX: Final = 30
+"""For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64
 """Copies of GPU memory that one instance cannot open and has not taken yet: one for each thread that reads one."""
 GPU_LIMITS_MAX: Final = 1024

@@ -17,12 +17,18 @@ VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 
 
 @pytest.fixture
-def chain(stand_in, serve, write_model, connect):
-    """A client of a server with the ensemble m, whose second model fails with inputs in host memory."""
+def served(stand_in, serve, write_model):
+    """A server with the ensemble m, whose second model fails with inputs in host memory."""
     write_model("m0", MADE, FLOATS + GPU)
     write_model("m1", RETURNED, FLOATS + GPU + STAYS)
     (write_model("m", "", ensemble("B", ("A", "x"), ("x", "B"))) / "1/model.py").unlink()
-    return connect(serve("--allow-client-shm=true").ready())
+    return serve("--allow-client-shm=true").ready()
+
+
+@pytest.fixture
+def chain(served, connect):
+    """A client of it."""
+    return connect(served)
 
 
 def answered(client, model, call):
@@ -33,7 +39,9 @@ def answered(client, model, call):
         return None
 
 
-def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lost_the_gpu(stand_in, chain, region):
+def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lost_the_gpu(
+    stand_in, served, chain, region
+):
     given = region(chain, "given", VALUES)
     assert chain.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
     stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
@@ -42,9 +50,11 @@ def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lo
     with pytest.raises(InferenceServerException, match="must be registered again"):
         chain.infer("m", **asked(tritonclient.http))
     chain.unregister_cuda_shared_memory("given")
-    register(chain, "given", given)
+    register(chain, "given", given)  # waits for the end of those who have memory of it open
+    for name in ("m0_0_0", "m1_0_0"):
+        served.says(f"instance {name} was ended: the server has lost GPU 0, and had lent it memory there")
+    assert stand_in.counted()["freed_while_open"] == 0
 
-    # m0's process has had memory that is gone, and is started again
     found = until(lambda: answered(chain, "m", asked(tritonclient.http)), "tensors stay on the GPU again", 5)
     assert found.as_numpy("B").tolist() == VALUES.tolist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import weakref
 
@@ -18,7 +19,7 @@ from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.loops import fresh_loop
 from tests.system.helpers import until
 from tests.waiting import until as comes_true
-from tisfast.errors import Internal
+from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.processes.gpu_pool import GpuPool, LentMemory
@@ -33,10 +34,13 @@ class Borrower:
     gpu = 0
 
     def __init__(self):
-        self.lent = self.told = None
+        self.lent = self.told = self.verdict = None
 
     def lend(self, memory):
         self.lent = memory
+
+    def end(self, verdict):
+        self.verdict, self.lent = verdict, None
 
     def closed_there(self, share):
         raise AssertionError("nobody says so")
@@ -52,7 +56,7 @@ class Allocating:
     """What allocates, what it has allocated last, while that is not freed, and how often it was asked where."""
 
     def __init__(self, cuda):
-        self._cuda, self.asked = cuda, 0
+        self._cuda, self.asked, self.waits = cuda, 0, False
 
     def __getattr__(self, name):
         return getattr(self._cuda, name)
@@ -60,6 +64,11 @@ class Allocating:
     def lane(self, device):
         self.asked += 1
         return self._cuda.lane(device)
+
+    async def ready(self, device):
+        self.waits = True
+        await self._cuda.ready(device)
+        self.waits = False
 
     def allocate(self, device, nbytes):
         made = self._cuda.allocate(device, nbytes)
@@ -120,7 +129,7 @@ def test_what_is_lent_is_counted(lending):
         await one.borrows(pool, uuid)
         await other.borrows(pool, uuid)
         assert pool.lent() == [LentMemory(0, 2, 0, PART)]
-        allocating.last().holders.add("somebody")
+        allocating.last().holders["somebody"] = others_end
         one.lent = other.lent = None
         await comes_true(lambda: pool.lent() == [LentMemory(0, 0, 1, PART)])
         allocating.last().holders.clear()
@@ -133,7 +142,7 @@ def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending,
         before, one, other = stand_in.allocated(), Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
         holders = allocating.last().holders
-        holders.add("somebody")
+        holders["somebody"] = others_end
         await other.borrows(pool, uuid)
         one.lent = other.lent = None
         await comes_true(lambda: stand_in.allocated() - before == PART)  # of the other one
@@ -149,7 +158,7 @@ def test_a_part_that_is_there_is_lent_while_another_one_cannot_be_allocated(lend
     async def work(pool, uuid, allocating):
         one, other = Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
-        allocating.last().holders.add("somebody")  # so that it stays there
+        allocating.last().holders["somebody"] = others_end  # so that it stays there
         with stand_in.hanging("cuMemAlloc_v2") as begun:
             waiting = asyncio.ensure_future(other.borrows(pool, uuid))
             await comes_true(begun)
@@ -188,18 +197,56 @@ def test_what_could_not_be_allocated_in_time_is_no_part_that_is_out(lending, sta
     lending(work)
 
 
-def test_a_part_whose_gpu_is_lost_is_not_lent_again(lending, stand_in):
-    async def work(pool, uuid, allocating):
-        before, one = stand_in.allocated(), Borrower()
-        handle = (await one.borrows(pool, uuid))["handle"]
-        allocating.last().holders.add("somebody")
-        stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1)
+def lose(allocating, stand_in):
+    """The server loses the GPU of the last part that was allocated."""
+
+    def copy():
         with pytest.raises(Internal):
             allocating.last().from_device(0, allocating.last(), 0, 64)
-        one.lent = None
-        assert (await one.borrows(pool, uuid))["handle"] != handle
-        one.lent = None
-        await comes_true(lambda: stand_in.allocated() <= before + PART)  # the lost one's is nobody's affair
+
+    stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1)
+    copy()
+    gc.collect()  # the frames of its error hold the part
+
+
+def test_who_may_have_a_part_of_a_gpu_that_is_lost_ends_before_that_is_begun_anew(lending, stand_in):
+    async def work(pool, uuid, allocating):
+        before, one, other, ended = stand_in.allocated(), Borrower(), Borrower(), []
+        handle = (await one.borrows(pool, uuid))["handle"]
+        kept = allocating.last()  # as a worker's table does that was shown it
+        kept.holders["somebody"] = ended.append
+        await other.borrows(pool, uuid)
+        other.lent = None  # this part is free
+        lose(allocating, stand_in)
+        await comes_true(lambda: ended)
+        assert ended == [one.verdict] == ["was ended: the server has lost GPU 0, and had lent it memory there"]
+        assert pool.lent() == [LentMemory(0, 0, 0, PART)]
+        waiting = asyncio.ensure_future(other.borrows(pool, uuid))
+        await comes_true(lambda: allocating.waits)
+        assert stand_in.allocated() - before >= PART and not waiting.done()
+        del kept
+        assert (await waiting)["handle"] != handle
+        assert pool.lent() == [LentMemory(0, 1, 0, PART)]
+        other.lent = None
+        await comes_true(lambda: stand_in.allocated() <= before)  # what other tests left has gone with the context
+
+    lending(work)
+
+
+def test_a_gpu_that_is_lost_and_in_use_for_too_long_is_told(lending, stand_in, monkeypatch):
+    async def work(pool, uuid, allocating):
+        one = Borrower()
+        await one.borrows(pool, uuid)
+        kept = allocating.last()
+        lose(allocating, stand_in)
+        with monkeypatch.context() as short:
+            short.setattr("tisfast.limits.GPU_LOST_SECONDS_MAX", 0.1)
+            text = r"has lost GPU 0 in an earlier call \(.*launch failure\), and 1 parts of memory that it lent there"
+            assert re.search(text, (await one.borrows(pool, uuid))["error"])
+        with pytest.raises(Unavailable, match=text):
+            allocating.open(kept.handle, 0)
+        del kept
+        assert "error" not in await one.borrows(pool, uuid)
 
     lending(work)
 

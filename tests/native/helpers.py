@@ -54,6 +54,9 @@ class HostDevice:
     def lane(self, device: int) -> Lane:
         return LANE
 
+    async def ready(self, device: int) -> None:
+        pass
+
     def open(self, handle: bytes, device: int) -> HostMemory:
         name = handle.rstrip(b"\0").decode()
         if name not in self.memories or device != 0:

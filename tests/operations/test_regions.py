@@ -16,6 +16,7 @@ from tests.operations.helpers import Served, ask, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
 from tisfast.native.cuda import CudaMissing
+from tisfast.operations import regions as regions_module
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
@@ -383,3 +384,81 @@ def test_what_a_cuda_registration_says_wrong(regions, body, status, text):
     got, answer = http(regions)("POST", f"{CUDA}/region/c/register", body)
     assert got == status
     assert answer["error"].startswith(text)
+
+
+class Opening(HostDevice):
+    """One whose driver takes its time to open a handle."""
+
+    def __init__(self, **memories):
+        super().__init__(**memories)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def open(self, handle, device):
+        self.begun.set()
+        self.may_end.wait()
+        return super().open(handle, device)
+
+
+@pytest.mark.parametrize("when", ["meanwhile", "told"])
+@pytest.mark.parametrize("name", ["c", ""])
+def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch, when, name):
+    device = Opening(a=b"0123456789")
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def late():
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        await asyncio.to_thread(device.begun.wait, 60)
+        if when == "told":
+            with pytest.raises(Unavailable, match="the host has not done a call within 0.1 s"):
+                await coming
+        try:
+            with pytest.raises(Unavailable, match="'c' unregistered, but not closed within 0.1 s"):
+                await regions.unregister_cuda(name)
+        finally:
+            device.may_end.set()
+        await regions.unregister_cuda(name)
+        assert device.open_count == 0
+        with pytest.raises(Unavailable):
+            await coming
+
+    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    registered(late)
+
+
+def test_what_is_unregistered_in_the_moment_of_its_registration_is_closed_first(regions, device, busy):
+    async def look():
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        while not regions.cuda_status(""):
+            await asyncio.sleep(0)
+        busy()
+        closing = regions.unregister_cuda("")
+        assert not (await asyncio.wait({closing}, timeout=0.1))[0]
+        busy.over.set()
+        await closing
+        assert device.open_count == 0
+        await coming
+
+    registered(look)
+
+
+def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, device, busy, monkeypatch):
+    async def again():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        busy()
+        first = regions.unregister_cuda("c")
+        regions._close("c", regions_module.Closing(done(), "GPU 1"))  # as of another GPU
+        second = regions.unregister_cuda("c")
+        await asyncio.wait({first, second})
+        for each in (first, second):
+            with pytest.raises(Unavailable, match="the host hangs"):
+                each.result()
+        busy.over.set()
+        await regions.unregister_cuda("c")
+
+    def done():
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    registered(again)

@@ -11,10 +11,13 @@ GIL: ctypes releases it around every call.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -83,6 +86,9 @@ class Devices(Protocol):
 
     def lane(self, device: int) -> Lane:
         """Where `open` is to be called.  Raises BadRequest when there is no such GPU."""
+
+    async def ready(self, device: int) -> None:
+        """Before `open`: a GPU that was lost begins anew when nobody has memory of it open.  Raises Unavailable."""
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """handle: HANDLE_BYTES long.  Raises BadRequest, Unopened where the driver refuses it."""
@@ -181,11 +187,18 @@ def driver_lane() -> Lane:
 
 
 class _Device:
-    """One GPU: its primary context, kept, and streams of our own for short and long copies."""
+    """One GPU: its primary context, kept, and streams of our own for short and long copies.
 
-    def __init__(self, driver: _Driver, number: int, lanes: Lanes) -> None:
+    lent: parts of it (`Allocated`), counted by the thread of long calls; over: done when it is lost, and they are gone.
+    """
+
+    def __init__(self, driver: _Driver, number: int, lanes: Lanes, on_lost: Callable[[int], None]) -> None:
+        """on_lost: called, in any thread, with `number` when a call has found the context lost."""
         self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
+        self._on_lost = partial(on_lost, number)
         self.lost = ""
+        self.lent = 0
+        self.over: Future[None] = Future()
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
@@ -202,8 +215,10 @@ class _Device:
             self._driver.call("cuCtxSetCurrent", self._context)
             self._driver.call(name, *arguments)
         except _Failed as error:
-            if error.is_fatal:
+            if error.is_fatal and not self.lost:
                 self.lost = str(error)
+                log.error("the server has lost %s (%s): regions there must be registered again", self._name, self.lost)
+                self._on_lost()
             raise
 
     def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
@@ -227,8 +242,19 @@ class _Device:
         """
         weakref.finalize(memory, self.lanes.long.post, partial(self._give_back, name, base)).atexit = False
 
+    def lends(self, memory: Allocated, base: int) -> None:
+        """The same of memory that others may have open: while it is there, a lost context is not reset."""
+        self.lent += 1
+        weakref.finalize(memory, self.lanes.long.post, partial(self._take_back, base)).atexit = False
+
+    def _take_back(self, base: int) -> None:
+        self._give_back("cuMemFree_v2", base)
+        self.lent -= 1
+        if self.lost and not self.lent:
+            self.over.set_result(None)
+
     def _give_back(self, name: str, base: int) -> None:
-        if self.lost:  # with its context it has gone
+        if self.lost:  # it goes with its context
             return
         try:
             self.call(name, base)
@@ -239,6 +265,15 @@ class _Device:
                     "%s does not give memory back (%s): it stays in use until the server ends, and so may more of it, "
                     "which is not told again", self._name, error,
                 )  # fmt: skip
+
+    def check_anew(self) -> None:
+        """Raises Unavailable while its lost context must stay."""
+        if self.lost and self.lent:
+            raise Unavailable(
+                f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
+                "that it lent there are still in use: it begins anew when the instances that have them have ended, as "
+                f"they were told to. Try again in some seconds. {HANGS}"
+            )
 
     def reset(self) -> None:
         """A lost context makes room for a new one."""
@@ -289,17 +324,17 @@ class _Opened(_Memory):
 class Allocated(_Memory):
     """Memory of this process, with the handle by which others open it; freed with the last reference.
 
-    holders: who may have it open.
+    holders: who may have it open, beside who it was lent to, each with what ends them.
     """
 
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
         device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
-        device.give_back(self, "cuMemFree_v2", base.value)
+        device.lends(self, base.value)
         device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
-        self.holders: set[object] = set()
+        self.holders: dict[object, Callable[[str], None]] = {}
 
     @property
     def is_lost(self) -> bool:
@@ -322,6 +357,7 @@ class Cuda:
             raise CudaMissing("the NVIDIA driver sees no GPU")
         self._count = count.value
         self._devices: dict[int, _Device] = {}
+        self._on_lost: Callable[[int], None] = _nobody_lends
         self._lanes = {number: Lanes(number) for number in range(self._count)}
         self._turns = {number: threading.Lock() for number in range(self._count)}
 
@@ -331,6 +367,17 @@ class Cuda:
             many = f"device_id is {device}, there are {self._count} GPUs"
             raise BadRequest(f"failed to register shared memory region: invalid args ({many})")
         return self._lanes[device].long
+
+    def watch(self, on_lost: Callable[[int], None]) -> None:
+        """on_lost: called, in any thread, with the number of a GPU that was lost, of which something may be lent."""
+        self._on_lost = on_lost
+
+    async def ready(self, device: int) -> None:
+        """See Devices; `allocate` wants it, too."""
+        known = self._devices.get(device)
+        if known is not None and known.lost and known.lent:
+            await asyncio.wait({asyncio.wrap_future(known.over)}, timeout=limits.GPU_LOST_SECONDS_MAX)
+            known.check_anew()
 
     @property
     def is_busy(self) -> bool:
@@ -369,15 +416,23 @@ class Cuda:
             raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
 
     def _device(self, number: int) -> _Device:
-        """One whose context was lost is begun anew.  Raises _Failed."""
+        """One whose context was lost is begun anew.  Raises _Failed, Unavailable."""
         with self._turns[number]:
             known = self._devices.get(number)
             if known is not None and known.lost:
+                known.check_anew()
                 del self._devices[number]
                 known.reset()
             if number not in self._devices:
-                self._devices[number] = _Device(self._driver, number, self._lanes[number])
+                self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
             return self._devices[number]
+
+    def _tell_lost(self, number: int) -> None:
+        self._on_lost(number)
+
+
+def _nobody_lends(number: int) -> None:
+    """Nobody watches, so nothing of this GPU is lent."""
 
 
 class OneCuda:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -117,22 +118,39 @@ class ClientRegions:
         """
         self.check_allowed()
         for gone, device in self._remove(name, cuda=True):
-            lane = self._known().lane(device)
-            self._note(self._closing, gone, Closing(lane.passed(), lane.whose))
+            self._let_go(gone, self._known().lane(device))
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
-                self._note(self._closing, each, coming)
-        return asyncio.ensure_future(self._closed({n: each for n, each in self._closing.items() if name in ("", n)}))
+                self._close(each, coming)
+        return asyncio.ensure_future(self._closed([each for each in self._closing if name in ("", each)]))
 
     async def _register(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         memory = await self._opened(name, raw_handle, device_id)
         coming = self._coming.get(name)
         if coming is None or coming.done is not asyncio.current_task():
             del memory
-            await asyncio.wait({self._known().lane(device_id).passed()}, timeout=limits.GPU_COPY_SECONDS_MAX)
+            self._let_go(name, self._known().lane(device_id))
             raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
         gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
         self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+        del self._coming[name]
+
+    def _let_go(self, name: str, lane: Lane) -> None:
+        """Nobody here refers to the memory of this name any more: it is closed when its GPU has done so."""
+
+        async def closed() -> None:
+            await lane.passed()
+            await lane.passed()  # until then the thread that opened the memory may have referred to it
+
+        self._close(name, Closing(asyncio.ensure_future(closed()), lane.whose))
+
+    def _close(self, name: str, what: Closing) -> None:
+        """Beside what is being closed under this name."""
+        before = self._closing.get(name)
+        if before is not None:
+            both = asyncio.ensure_future(_ended(before.done, what.done))
+            what = Closing(both, what.whose if before.done.done() else before.whose)
+        self._note(self._closing, name, what)
 
     def _known(self) -> Devices:
         """What has opened something."""
@@ -152,14 +170,15 @@ class ClientRegions:
         names[name] = what
         what.done.add_done_callback(done)
 
-    @staticmethod
-    async def _closed(closing: dict[str, Closing]) -> None:
-        if not closing:
-            return
-        waited = {each.done for each in closing.values()}
-        _, late = await asyncio.wait(waited, timeout=limits.GPU_COPY_SECONDS_MAX)
-        if not late:
-            return
+    async def _closed(self, names: list[str]) -> None:
+        until = time.monotonic() + limits.GPU_COPY_SECONDS_MAX
+        late: set[asyncio.Future[None]] = set()
+        while not late:  # what was opened too late is closed behind that
+            closing = {name: self._closing[name] for name in names if name in self._closing}
+            waited = {each.done for each in closing.values() if not each.done.done()}
+            if not waited:
+                return
+            late = (await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0)))[1]
         names = [name for name, each in closing.items() if each.done in late]
         others = f" and {len(names) - 1} others" if names[1:] else ""
         whose = ", ".join(sorted({closing[name].whose for name in names}))
@@ -178,8 +197,13 @@ class ClientRegions:
                     self._driver = driver_lane()
                 self._devices = await self._driver.call(self._load_devices, limits.GPU_COPY_SECONDS_MAX)
             devices = self._devices
-            work = partial(devices.open, raw_handle, device_id)
-            return await devices.lane(device_id).call(work, limits.GPU_COPY_SECONDS_MAX)
+            lane = devices.lane(device_id)
+            await devices.ready(device_id)
+            try:
+                return await lane.call(partial(devices.open, raw_handle, device_id), limits.GPU_COPY_SECONDS_MAX)
+            except Unavailable:
+                self._let_go(name, lane)  # the driver may still open it
+                raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
         except Unopened as error:
@@ -226,6 +250,10 @@ class ClientRegions:
                 self.table.remove(each.name)
                 removed.append((each.name, each.device))
         return removed
+
+
+async def _ended(*futures: asyncio.Future[None]) -> None:
+    await asyncio.wait(futures)
 
 
 def _unsupported(name: str, why: object) -> BadRequest:

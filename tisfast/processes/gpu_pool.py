@@ -3,7 +3,8 @@
 The server owns it, so a worker that dies takes nothing away from those who still read.  Each GPU's pool
 (--cuda-memory-pool-byte-size) is lent in LENT_PARTS equal parts, one to a worker.  A part is free again when nobody
 refers to its file any more: neither the worker's link nor a tensor.  One that stays free goes back to the GPU, when no
-worker has it open any more: CUDA does not say what becomes of memory that is freed while others have it open.
+worker has it open any more: CUDA does not say what becomes of memory that is freed while others have it open.  So
+workers that may have parts open of a GPU that the server has lost are ended, before that is begun anew.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Message = dict[str, Any]
 
 
 class BorrowerFace(Protocol):
-    """A worker's link, as the pool sees it."""
+    """A worker's link, as the pool sees it.  end: ends the worker; its argument completes "the instance ..."."""
+
+    end: Callable[[str], None]
 
     @property
     def gpu(self) -> int:
@@ -61,6 +64,14 @@ class LentMemory(NamedTuple):
     lent: int
     free: int
     part_bytes: int
+
+
+class _Loan(NamedTuple):
+    """A part that is out.  holders: of it (Allocated); end: ends who it was lent to."""
+
+    gpu: int
+    holders: Mapping[object, Callable[[str], None]]
+    end: Callable[[str], None]
 
 
 class _Told(Unavailable):
@@ -101,8 +112,10 @@ class GpuPool:
         self._sharing, self._idle_seconds = sharing, idle_seconds
         self._driver: Lane | None = None
         self._cuda: Cuda | None = None
+        self._devices: dict[int, int] = {}  # GPUs' numbers as the driver counts, by their numbers here
         self._free: dict[int, deque[tuple[float, Allocated]]] = {}  # since when, the longest first
         self._made: dict[int, int] = {}
+        self._out: dict[int, _Loan] = {}  # by id() of a part's file
         self._coming: Counter[int] = Counter()  # parts that are being allocated
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference
@@ -167,7 +180,7 @@ class GpuPool:
         try:
             if not isinstance(uuid, bytes) or len(uuid) != UUID_BYTES or borrower.gpu < 0:
                 raise Unavailable("the message names no GPU, or the model is on none or on several")
-            lent = await self._part(borrower.gpu, uuid)
+            lent = await self._part(borrower.gpu, uuid, borrower.end)
             borrower.lend(lent)
             answer.update(handle=lent.handle, bytes=lent.nbytes)
         except _Told as error:
@@ -176,7 +189,7 @@ class GpuPool:
             answer["error"] = str(error)
         reply(answer)
 
-    async def _part(self, gpu: int, uuid: bytes) -> DeviceFile:
+    async def _part(self, gpu: int, uuid: bytes, end: Callable[[str], None]) -> DeviceFile:
         """A part that nobody has.  Only who needs a new one waits, and not for others' beyond the GPU's own work."""
         pool, free = self._pool_bytes(gpu), self._free.setdefault(gpu, deque())
         nbytes = self._part_bytes(gpu)
@@ -185,15 +198,15 @@ class GpuPool:
                 f"it lends none of GPU {gpu}: --cuda-memory-pool-byte-size={gpu}:{pool} is less than "
                 f"{LENT_PARTS * LENT_UNIT_BYTES} bytes"
             )
-        while free and free[-1][1].is_lost:  # the server's use of that GPU has failed: its memory has gone
-            free.pop()
-            self._made[gpu] -= 1
-        if free:
+        if free and not free[-1][1].is_lost:  # else `_recall` is about to forget them
             part = free.pop()[1]
         elif (out := self._made.get(gpu, 0) + self._coming[gpu]) < LENT_PARTS:
             self._coming[gpu] += 1
             try:
-                part = await self._allocated(uuid, nbytes)
+                part = await self._allocated(gpu, uuid, nbytes)
+                if part.is_lost:
+                    del part
+                    raise Unavailable(f"the server has lost GPU {gpu} just now")
                 self._made[gpu] = self._made.get(gpu, 0) + 1
             finally:
                 self._coming[gpu] -= 1
@@ -203,7 +216,8 @@ class GpuPool:
                 f"--cuda-memory-pool-byte-size={gpu}:BYTES sets how many it lends"
             )
         file = DeviceFile(part, gpu, part.handle)
-        weakref.finalize(file, self._given_back, gpu, part)
+        self._out[id(file)] = _Loan(gpu, part.holders, end)
+        weakref.finalize(file, self._given_back, id(file), gpu, part)
         return file
 
     def _pool_bytes(self, gpu: int) -> int:
@@ -212,13 +226,15 @@ class GpuPool:
     def _part_bytes(self, gpu: int) -> int:
         return self._pool_bytes(gpu) // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
 
-    async def _allocated(self, uuid: bytes, nbytes: int) -> Allocated:
+    async def _allocated(self, gpu: int, uuid: bytes, nbytes: int) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):
             raise _Told(reason)
         try:
             if self._driver is None:
                 self._driver = driver_lane()
             cuda, device = await self._driver.call(partial(self._find, uuid), limits.GPU_COPY_SECONDS_MAX)
+            self._devices[gpu] = device
+            await cuda.ready(device)
             work = partial(cuda.allocate, device, nbytes)
             return await cuda.lane(device).call(work, limits.GPU_COPY_SECONDS_MAX)
         except (Unavailable, CudaMissing) as error:
@@ -229,13 +245,36 @@ class GpuPool:
         """In the driver's thread, as it takes long to begin."""
         if self._cuda is None:
             self._cuda = self._load()
+            self._cuda.watch(self._lost)
         return self._cuda, self._cuda.number_of(uuid)
 
-    def _given_back(self, gpu: int, part: Allocated) -> None:
+    def _given_back(self, file: int, gpu: int, part: Allocated) -> None:
         """From any thread."""
-        self._free[gpu].append((time.monotonic(), part))
+        self._out.pop(file, None)
         with suppress(RuntimeError):  # the server ends
-            self._loop.call_soon_threadsafe(self._look_later)
+            self._loop.call_soon_threadsafe(self._is_free, gpu, part)
+
+    def _is_free(self, gpu: int, part: Allocated) -> None:
+        if not part.is_lost:
+            self._free[gpu].append((time.monotonic(), part))
+            self._look_later()
+
+    def _lost(self, device: int) -> None:
+        """From any thread."""
+        with suppress(RuntimeError):  # the server ends
+            self._loop.call_soon_threadsafe(self._recall, device)
+
+    def _recall(self, device: int) -> None:
+        """The server has lost a GPU: its parts are none any more, and who may have one open ends."""
+        for gpu in [gpu for gpu, at in self._devices.items() if at == device and gpu in self._made]:
+            ends = [end for _, part in self._free[gpu] for end in part.holders.values()]
+            for loan in list(self._out.values()):
+                if loan.gpu == gpu:
+                    ends += [loan.end, *loan.holders.values()]
+            self._free[gpu].clear()
+            self._made[gpu] = 0
+            for end in set(ends):
+                end(f"was ended: the server has lost GPU {gpu}, and had lent it memory there")
 
     def _look_later(self) -> None:
         if self._timer is None:

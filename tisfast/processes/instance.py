@@ -75,6 +75,8 @@ class LinkFace(Protocol):
     def trace_context(self, ticket: object) -> str | None:
         """The trace context of a request that the worker has, None when it is not traced."""
 
+    end: Callable[[str], None]
+
     @property
     def gpu(self) -> int:
         """See gpu_pool.BorrowerFace."""
@@ -281,6 +283,7 @@ class Instance:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
         worker.on_calls, worker.trace_context, worker.borrower = link.listen, link.trace_context, link
+        link.end = worker.kill
         try:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:

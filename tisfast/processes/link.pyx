@@ -231,6 +231,15 @@ cdef class RingLink(Link):
         """The GPU that its model's outputs may stay on, or types.NO_DEVICE."""
         return self.runtime.signature.device_outputs
 
+    @property
+    def end(self):
+        """Ends its worker, with a text that completes "the instance ..."; set by who starts that."""
+        return self.shares.end
+
+    @end.setter
+    def end(self, end) -> None:
+        self.shares.end = end
+
     def lend(self, MemoryFile memory) -> None:
         """GPU memory that its worker may name in answers and calls from now on; None: it has given it back."""
         if not self.closed:

@@ -65,9 +65,9 @@ cdef class ShareTable:
 
     def closed_there(self, share) -> None:
         """The worker says that it has GPU memory open no more, of which it was told that the id stands for it no more."""
-        holders = self.open.pop(share, None)
-        if holders is not None:
-            holders.discard((id(self), share))
+        memory = self.open.pop(share, None)
+        if memory is not None:
+            del memory.holders[id(self), share]
 
     def file_of(self, share):
         """The DeviceFile that the worker knows by this id; None when that stands for none now."""
@@ -95,10 +95,10 @@ cdef class ShareTable:
             if file.device >= 0:  # by its handle; of a descriptor there is no need
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
-                holders = getattr((<DeviceFile>file).memory, "holders", None)
-                if holders is not None:
-                    holders.add((id(self), share))
-                    self.open[share] = holders
+                memory = (<DeviceFile>file).memory
+                if (<DeviceFile>file).is_lent:
+                    memory.holders[id(self), share] = self.end
+                    self.open[share] = memory
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)
