@@ -121,16 +121,16 @@ class Lane(Executor):
         source = self.submit(work)
         future = asyncio.wrap_future(source)
         future.add_done_callback(functools.partial(_heard, kept))
-        if not (await asyncio.wait({future}, timeout=seconds))[0]:
-            source.cancel()
-            raise Unavailable(
-                f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
-                f"{self._remedy}"
-            )
         try:
+            if not (await asyncio.wait({future}, timeout=seconds))[0]:
+                source.cancel()
+                raise Unavailable(
+                    f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
+                    f"{self._remedy}"
+                )
             return future.result()
         finally:
-            del future  # an error holds this frame, and with it `kept`: they are not to wait for the garbage collector
+            del source, future, kept  # the traceback of an error would keep what comes of it later
 
     def _put(self, work: Callable[[], T]) -> Future[T]:
         order = _Order(self._orders, work)
