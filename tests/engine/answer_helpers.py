@@ -35,7 +35,7 @@ class Order:
 
     def work(self):
         failure = ()
-        for _, carry_out in self.steps:
+        for _, carry_out, _ in self.steps:
             failure = failure or carry_out()
         self.done(failure)
 

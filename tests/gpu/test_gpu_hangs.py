@@ -27,6 +27,12 @@ EAGER = (
     "dynamic_batching { default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 300000 "
     "allow_timeout_override: true } }"
 )
+WAITS = """    def execute(self, requests):
+        if os.path.exists("FOLDER/wait"):
+            open("FOLDER/begun", "w").close()
+        while os.path.exists("FOLDER/wait"):
+            pass
+"""
 HUNG, GOOD = 1, 0
 """GPUs, as regions are registered with them."""
 
@@ -36,7 +42,7 @@ def registered(client, name, memory, device):
 
 
 @pytest.fixture
-def served(stand_in, serve, write_model, connect, export):
+def served(stand_in, serve, write_model, connect, export, tmp_path):  # noqa: PLR0917
     """served(module): a server with the model m, its client, and `infer(**call)` with a client of its own.
 
     Regions of both GPUs are registered: hung and hung_out, good and good_out.
@@ -44,7 +50,9 @@ def served(stand_in, serve, write_model, connect, export):
     write_model("m", TWICE, HOST)
     write_model("eager", TWICE, f"max_batch_size: 0 {HOST} {EAGER}")
     for device in (HUNG, GOOD):
-        write_model(f"same{device}", RETURNED, HOST + GPU.replace("0", str(device)) + STAYS)
+        code = RETURNED.replace("    def execute(self, requests):\n", WAITS.replace("FOLDER", str(tmp_path)))
+        config = HOST + GPU.replace("0", str(device)) + STAYS
+        write_model(f"same{device}", code.replace("import triton", "import os\nimport triton"), config)
 
     class Served:
         def __init__(self, module):
@@ -233,6 +241,35 @@ def test_what_is_unregistered_may_be_freed(stand_in, served, module, name):
             assert not wait({gone}, 1).done
         assert (answer.result(60).as_numpy("B") == VALUES * 2).all()  # its own memory is closed when it is answered
         gone.result(60)
+    assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_an_instance_had_open_may_be_freed_when_it_is_unregistered(  # noqa: PLR0917
+    stand_in, served, export, tmp_path, module, busy
+):
+    use = served(module)
+    before = stand_in.counted()
+    for _ in range(1 if busy else 10):
+        memory = export(SMALL)
+        memory.write(VALUES[:1024].tobytes())
+        registered(use.client, "once", memory, GOOD)
+        assert (use.infer(f"same{GOOD}", "once").as_numpy("B") == VALUES[:1024]).all()
+        with ThreadPoolExecutor(2) as threads:
+            if busy:
+                (tmp_path / "wait").touch()
+                long = threads.submit(use.infer, f"same{GOOD}", "good")
+                until((tmp_path / "begun").exists, "the instance executes")
+            gone = threads.submit(use.unregister, "once")
+            if busy:
+                until(lambda: "once" not in regions_of(use), "it is registered no more")
+                assert not wait({gone}, 1).done
+                (tmp_path / "wait").unlink()
+                long.result(60)
+            gone.result(60)
+        memory.free()
+        memory.end()
     assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]
 
 

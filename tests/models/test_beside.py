@@ -38,6 +38,7 @@ class Kept:
 
 def carried_out(*steps, seconds=0, then=None):
     """What `beside` tells."""
+    steps = [(*step, "output 'O'") for step in steps]
 
     async def work():
         told = []
@@ -85,7 +86,7 @@ def test_who_waits_for_a_gpu_is_told_what_it_is_and_what_to_do(lane, gate, monke
     monkeypatch.setattr(limits, "GPU_COPY_SECONDS_MAX", 0.01)
     ((status, text),) = carried_out((lane, gate.wait))
     assert status == Status.UNAVAILABLE
-    said = "GPU 7 has not made a copy within 0.01 s: it hangs, or is busy with others' work. Look whether"
+    said = "output 'O': GPU 7 has not made a copy within 0.01 s: it hangs, or is busy with others' work. Look whether"
     assert text.startswith(said)
 
 
@@ -104,7 +105,7 @@ def test_too_much_that_waits_is_refused(lane, gate):
     for _ in range(2):
         lane.submit(tuple)
     text = "2 calls wait for GPU 7, which is the limit: it hangs, or is busy with others' work. Do something."
-    assert carried_out((lane, tuple)) == [(Status.UNAVAILABLE, text)]
+    assert carried_out((lane, tuple)) == [(Status.UNAVAILABLE, f"output 'O': {text}")]
     with pytest.raises(Unavailable, match="^2 calls wait for GPU 7"):
         lane.submit(tuple)
     last = threading.Event()
@@ -134,7 +135,7 @@ def test_what_has_not_begun_is_let_go_of_when_its_time_is_over_or_it_is_cancelle
     async def work():
         told, kept = [], Kept()
         seen = weakref.ref(kept)
-        order = beside(COPIES, [(lane, named(found))], kept, told.append, 0 if leaves else 0.01)
+        order = beside(COPIES, [(lane, named(found), "x")], kept, told.append, 0 if leaves else 0.01)
         del kept
         assert seen() is not None
         if leaves:
@@ -164,7 +165,7 @@ def test_what_has_begun_keeps_its_memory_until_it_ends(lane, gate):
     async def work():
         told, kept = [], Kept()
         seen = weakref.ref(kept)
-        order = beside(COPIES, [(lane, slow), (None, tuple)], kept, told.append)
+        order = beside(COPIES, [(lane, slow, "x"), (None, tuple, "")], kept, told.append)
         del kept
         assert await asyncio.to_thread(begun.wait, 60)
         order.cancel()

@@ -67,8 +67,11 @@ class HostDevice:
 class HostMemory:
     """native.cuda.DeviceMemory without a GPU."""
 
+    is_lent = False
+
     def __init__(self, device: HostDevice, data: bytearray) -> None:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
+        self.holders = {}
         device.open_count += 1
 
     def lane(self, nbytes: int) -> Lane:

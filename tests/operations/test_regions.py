@@ -258,8 +258,9 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
 
     others = "" if name else " and 1 others"
     text = (
-        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs, or is busy with "
-        "others' work. Do not free the memory yet; unregister again to wait again. Look whether "
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs or is busy with "
+        "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
+        "unregister again to wait again. Look whether "
     )
     monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
     registered(hanging)

@@ -26,7 +26,7 @@ cdef str CLIENT_LEFT = "Request cancelled: the client left"
 # `beside` without threads.
 def at_once(steps, kept, done, seconds):
     failure = ()
-    for _, work in steps:
+    for _, work, _ in steps:
         failure = failure or work()
     done(failure)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tisfast.models")
 Failure: TypeAlias = "tuple[int, str] | tuple[()]"
-Step: TypeAlias = "tuple[Lane | None, Callable[[], Failure]]"
+Step: TypeAlias = "tuple[Lane | None, Callable[[], Failure], str]"
 Done: TypeAlias = "Callable[[Failure | None], None]"
 
 
@@ -58,15 +58,15 @@ class CopyOrder:
 
     def begin(self) -> None:
         """Begin the first step.  Calls nobody."""
-        lane, work = self._steps.pop(0)
+        lane, work, what = self._steps.pop(0)
         try:
             if lane is None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
                 raise Unavailable("too many long copies wait to be made; retry later")
             self._current = (self._copies if lane is None else lane).submit(work)
         except TisError as error:
-            self._loop.call_soon(self._tell, (error.status, error.message))
+            self._loop.call_soon(self._tell, (error.status, f"{what}: {error.message}" if what else error.message))
             return
-        self._watch(lane)
+        self._watch(lane, what)
         # It keeps this object, and with it what the work is about.
         asyncio.wrap_future(self._current, loop=self._loop).add_done_callback(self._heard)
 
@@ -75,15 +75,15 @@ class CopyOrder:
         self._done = None
         self._tell(())
 
-    def _watch(self, lane: Lane | None) -> None:
+    def _watch(self, lane: Lane | None, what: str) -> None:
         now = self._loop.time()
         late = now + limits.GPU_COPY_SECONDS_MAX if lane is not None else 0.0
         if self._until and (not late or self._until < late):
             self._timer = self._loop.call_at(self._until, self._tell, None)
         elif lane is not None:
             text = (
-                f"{lane.whose} has not made a copy within {limits.GPU_COPY_SECONDS_MAX} s: it hangs, or is busy with "
-                f"others' work. {HANGS}"
+                f"{what}: {lane.whose} has not made a copy within {limits.GPU_COPY_SECONDS_MAX} s: it hangs, or is "
+                f"busy with others' work. {HANGS}"
             )
             self._timer = self._loop.call_at(late, self._tell, (int(Status.UNAVAILABLE), text))
 

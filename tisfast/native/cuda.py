@@ -62,11 +62,14 @@ class DeviceMemory(Protocol):
     """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
 
     uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
-    in the thread that `lane` names.
+    in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
+    open, each with what ends it.
     """
 
     nbytes: int
     uuid: bytes
+    is_lent: bool
+    holders: dict[object, Callable[[str], None]]
 
     def lane(self, nbytes: int) -> Lane:
         """Where copies of so many bytes are made."""
@@ -122,6 +125,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 # After these no call in the context succeeds any more (the driver API's documentation of CUresult).
+_OUT_OF_MEMORY: Final = 2
 _FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
 
 
@@ -130,7 +134,7 @@ class _Failed(Exception):
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
-        self.is_fatal = code in _FATAL
+        self.code, self.is_fatal = code, code in _FATAL
 
 
 class _Driver:
@@ -283,9 +287,12 @@ class _Device:
 class _Memory:
     """A DeviceMemory that somebody keeps, from `base` on."""
 
+    is_lent = False
+
     def __init__(self, device: _Device, base: int, nbytes: int) -> None:
         self._device, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
+        self.holders: dict[object, Callable[[str], None]] = {}
 
     def lane(self, nbytes: int) -> Lane:
         """See DeviceMemory."""
@@ -324,8 +331,10 @@ class _Opened(_Memory):
 class Allocated(_Memory):
     """Memory of this process, with the handle by which others open it; freed with the last reference.
 
-    holders: who may have it open, beside who it was lent to, each with what ends them.
+    Its holders have it open beside who it was lent to.
     """
+
+    is_lent = True
 
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
@@ -334,7 +343,6 @@ class Allocated(_Memory):
         device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
-        self.holders: dict[object, Callable[[str], None]] = {}
 
     @property
     def is_lost(self) -> bool:
@@ -390,6 +398,11 @@ class Cuda:
         try:
             return _Opened(self._device(device), handle)
         except _Failed as error:
+            if error.code == _OUT_OF_MEMORY:
+                raise Unavailable(
+                    f"failed to register shared memory region: {error}: GPU {device} has no room for what the driver "
+                    "makes for it; free some there, and try again"
+                ) from error
             raise Unopened(str(error)) from error
 
     def uuid_of(self, device: int) -> bytes:

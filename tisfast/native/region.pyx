@@ -197,7 +197,7 @@ cdef class DeviceFile(MemoryFile):
     @property
     def is_lent(self) -> bool:
         """Whether it is memory of this process, which others have open."""
-        return hasattr(self.memory, "holders")
+        return self.memory.is_lent
 
     def stay_away(self) -> None:
         """No worker is to be told of it any more: who needs it gets copies."""

@@ -6,7 +6,9 @@ import asyncio
 import os
 import stat
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +17,7 @@ from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavai
 from tisfast.executor import Lane
 from tisfast.native.cuda import HANDLE_BYTES, HANGS, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
-from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
+from tisfast.native.region import DeviceFile, DeviceRegion, Region, Regions, SystemRegion
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 RESERVED_PREFIX: Final = "triton_python_backend_shm_region_"
@@ -117,8 +119,8 @@ class ClientRegions:
         free them; those that requests use are closed later.  Raises TisError, now or later.
         """
         self.check_allowed()
-        for gone, device in self._remove(name, cuda=True):
-            self._let_go(gone, self._known().lane(device))
+        for removed in self._remove(name, cuda=True):
+            self._let_go(removed.name, self._known().lane(removed.device), removed.closed_by_instances())
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
                 self._close(each, coming)
@@ -135,10 +137,15 @@ class ClientRegions:
         self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
         del self._coming[name]
 
-    def _let_go(self, name: str, lane: Lane) -> None:
-        """Nobody here refers to the memory of this name any more: it is closed when its GPU has done so."""
+    def _let_go(self, name: str, lane: Lane, instances: asyncio.Future[None] | None = None) -> None:
+        """Nobody here refers to the memory of this name any more: it is closed when its GPU has done so.
+
+        instances: done when they have closed it, which comes first.
+        """
 
         async def closed() -> None:
+            if instances is not None:
+                await instances
             await lane.passed()
             await lane.passed()  # until then the thread that opened the memory may have referred to it
 
@@ -184,8 +191,8 @@ class ClientRegions:
         whose = ", ".join(sorted({closing[name].whose for name in names}))
         raise Unavailable(
             f"shared memory region '{names[0]:.60}'{others} unregistered, but not closed within "
-            f"{limits.GPU_COPY_SECONDS_MAX:g} s: {whose} hangs, or is busy with others' work. Do not free the memory "
-            f"yet; unregister again to wait again. {HANGS}"
+            f"{limits.GPU_COPY_SECONDS_MAX:g} s: {whose} hangs or is busy with others' work, or an instance that had "
+            f"it open executes one batch for long. Do not free the memory yet; unregister again to wait again. {HANGS}"
         )
 
     # ---- both
@@ -242,14 +249,41 @@ class ClientRegions:
             )
         return [region]
 
-    def _remove(self, name: str, *, cuda: bool) -> list[tuple[str, int]]:
-        """Name and device of what is no more registered; nothing here refers to it any more."""
+    def _remove(self, name: str, *, cuda: bool) -> list[_Removed]:
+        """What is no more registered; nothing here refers to it any more."""
         removed = []
         for each in self.table.all() if not name else [self.table.get(name)]:
             if each is not None and _is_cuda(each) == cuda:
                 self.table.remove(each.name)
-                removed.append((each.name, each.device))
+                removed.append(_Removed(each))
         return removed
+
+
+class _Removed:
+    """A region that was one until now."""
+
+    def __init__(self, region: Region) -> None:
+        self.name, self.device = region.name, region.device
+        self._file = weakref.ref(region.file)
+        self._memory = weakref.ref(region.file.memory) if isinstance(region.file, DeviceFile) else None
+
+    def closed_by_instances(self) -> asyncio.Future[None] | None:
+        """Done when the instances that may have had it open have closed it.
+
+        None: none has, or requests still use it.
+        """
+        memory = None if self._memory is None or self._file() is not None else self._memory()
+        if memory is None:
+            return None
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def gone() -> None:  # in a finaliser, in any thread
+            with suppress(RuntimeError):  # the server ends
+                loop.call_soon_threadsafe(future.set_result, None)
+
+        weakref.finalize(memory, gone).atexit = False
+        return future
 
 
 async def _ended(*futures: asyncio.Future[None]) -> None:

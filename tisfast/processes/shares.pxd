@@ -8,7 +8,7 @@ cdef class ShareTable:
     tensors).  Ids are this worker's own: another one may know the same file by another."""
     cdef object socket, theirs, loop, outbox, names
     cdef Channel channel
-    cdef dict open               # id: lent GPU memory (native.cuda.Allocated) that the worker may have open
+    cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
     cdef public object end       # ends the worker
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first
     cdef object free             # deque of ids that were given back

@@ -95,10 +95,8 @@ cdef class ShareTable:
             if file.device >= 0:  # by its handle; of a descriptor there is no need
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
-                memory = (<DeviceFile>file).memory
-                if (<DeviceFile>file).is_lent:
-                    memory.holders[id(self), share] = self.end
-                    self.open[share] = memory
+                self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
+                memory.holders[id(self), share] = self.end
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

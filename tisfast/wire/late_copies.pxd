@@ -19,7 +19,8 @@ cdef LateCopy late_copy(Tensor tensor, uint64_t start, uint64_t nbytes, Block bl
 # Of a client's region, which is not known here where a codec process reads the request.
 cdef LateCopy region_copy(str name, Region region, uint64_t offset, uint64_t nbytes, Block block, uint64_t at)
 
-# The work of each for its thread, in order: (lane or None, a function that returns (status, text) of an error or ()).
+# The work of each for its thread, in order: (lane or None, a function that returns (status, text) of an error or (), what it
+# copies, for errors; "" where there is no lane).
 cdef list late_steps(list copies, str model)
 
 # The thread for copies of so many bytes of this memory; None: those for what is long.

@@ -35,7 +35,18 @@ cdef LateCopy region_copy(str name, Region region, uint64_t offset, uint64_t nby
 
 cdef list late_steps(list copies, str model):
     cdef LateCopy copy
-    return [(lane_of(copy.tensor.file, copy.nbytes), partial(copied, [copy], model)) for copy in copies]
+    cdef list steps = []
+    for copy in copies:
+        what = name_of(copy, model)
+        steps.append((lane_of(copy.tensor.file, copy.nbytes), partial(copied, [copy], model, what), what))
+    return steps
+
+
+cdef str name_of(LateCopy copy, str model):
+    if copy.tensor.file.device < 0:
+        return ""
+    where = "" if copy.region is None else f", in region '{copy.region}'"
+    return f"tensor '{copy.tensor.name}' of model '{model}'{where}"
 
 
 cdef object lane_of(MemoryFile file, uint64_t nbytes):
@@ -43,24 +54,19 @@ cdef object lane_of(MemoryFile file, uint64_t nbytes):
 
 
 # In a thread, which lets go of what it was given before it tells: memory is given back by the loop alone.
-def copied(list holder, str model):
+def copied(list holder, str model, str what):
     cdef LateCopy copy = holder.pop()
     cdef Tensor tensor = copy.tensor
     try:
         tensor.read(copy.start, copy.block.data + copy.at, copy.nbytes)
     except TisError as error:
-        return error.status, error.message if tensor.file.device < 0 else failed_copy(copy, model, error)
+        return error.status, f"{what}: {error.message}" if what else error.message
     try:
         if copy.elements >= 0:
             walk(copy.block.data + copy.at, copy.nbytes, <uint64_t>copy.elements, copy.who, tensor.name, model)
     except TisError as error:
         return error.status, error.message
     return ()
-
-
-cdef str failed_copy(LateCopy copy, str model, error):
-    where = "" if copy.region is None else f", in region '{copy.region}'"
-    return f"tensor '{copy.tensor.name}' of model '{model}'{where}: {error.message}"
 
 
 cdef int walk(

@@ -23,7 +23,7 @@ cdef bint is_written(Answer answer, OutputRef *out) except -1
 
 # Whether writing an answer's regions waits for a GPU, or is long; else the loop does it when it renders the answer.
 cdef bint region_waits(Answer answer) except -1
-# Then: the work, in order: (lane or None, a function that returns (status, text) of an error or ()).  Raises TisError.
+# Then: the work, as of late_steps.  Raises TisError.
 cdef list region_steps(Answer answer)
 
 # For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small,

@@ -103,15 +103,21 @@ cdef OutputForm unwritten_form(Answer answer, OutputRef *out):
 cdef list output_steps(Answer answer, int i, OutputForm way):
     cdef OutputRef *out = &answer.outputs[i]
     cdef Block crossing = None
+    cdef str what = ""
     source = lane_of(source_file(answer, out), out.nbytes)
     target = lane_of(way.target.file, out.nbytes)
+    if source is not None or target is not None:
+        name = (<TensorSpec>answer.input.model.outputs[out.index]).name
+        what = f"output '{name}' of model '{answer.input.model.name}', into region '{way.region}'"
     if source is None or target is None or source is target:
-        return [(source if target is None else target, partial(written, [answer, None], i))]
+        return [(source if target is None else target, partial(written, [answer, None], i, what), what)]
     crossing = answer.input.arena().take(out.nbytes)
     if answer.copies is None:
         answer.copies = []
     answer.copies.append(crossing)  # the answer has the last reference: memory is given back by the loop alone
-    return [(source, partial(taken, [answer, crossing], i)), (target, partial(written, [answer, crossing], i))]
+    return [
+        (source, partial(taken, [answer, crossing], i, what), what),
+        (target, partial(written, [answer, crossing], i, what), what)]
 
 
 # The memory that an output lies in, where its bytes are not to be touched here; else its arena.
@@ -123,7 +129,7 @@ cdef MemoryFile source_file(Answer answer, OutputRef *out):
 
 
 # In threads, which let go of what they were given before they tell; see late_copies.
-def taken(list holder, int i):
+def taken(list holder, int i, str what):
     cdef Block crossing = holder.pop()
     cdef Answer answer = holder.pop()
     cdef OutputRef *out = &answer.outputs[i]
@@ -131,11 +137,11 @@ def taken(list holder, int i):
     try:
         source_of(answer, out, &start).read(start, crossing.data, out.nbytes)
     except TisError as error:
-        return error.status, unwritten(answer, i, error)
+        return error.status, f"{what}: {error.message}" if what else error.message
     return ()
 
 
-def written(list holder, int i):
+def written(list holder, int i, str what):
     cdef Block crossing = holder.pop()
     cdef Answer answer = holder.pop()
     cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
@@ -149,16 +155,8 @@ def written(list holder, int i):
         else:
             prepare(answer, &answer.outputs[i])
     except TisError as error:
-        return error.status, unwritten(answer, i, error)
+        return error.status, f"{what}: {error.message}" if what else error.message
     return ()
-
-
-cdef str unwritten(Answer answer, int i, error):
-    cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[answer.outputs[i].index]
-    if way.target.device < 0 and source_file(answer, &answer.outputs[i]).device < 0:
-        return error.message
-    name = (<TensorSpec>answer.input.model.outputs[answer.outputs[i].index]).name
-    return f"output '{name}' of model '{answer.input.model.name}', into region '{way.region}': {error.message}"
 
 
 def waits_for_threads(Answer answer) -> bool:

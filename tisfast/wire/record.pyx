@@ -123,7 +123,7 @@ cdef class InferInput:
     def copy_now(self) -> None:
         """Carry out the copies that are left to threads; for tests and tools.  Raises TisError."""
         copies, self.uncopied = self.uncopied or [], None
-        for _, carry_out in late_steps(copies, self.model.name):
+        for _, carry_out, _ in late_steps(copies, self.model.name):
             failure = carry_out()
             if failure:
                 raise BY_STATUS[failure[0]](failure[1])

@@ -135,8 +135,13 @@ class DeviceArena:
             return 0 if self._memory is None else self._library.tf_output_take(self._arena, nbytes)
 
     def _try_to_open(self):
-        # Also when this raises: requests do not wait for the server one after the other.
-        self._ask_at = time.monotonic() + limits.LENDING_SECONDS
+        try:
+            self._ask()
+        finally:  # counted from the answer, which may be late: requests do not wait for the server one after the other
+            if self._memory is None:
+                self._ask_at = max(self._ask_at, time.monotonic() + limits.LENDING_SECONDS)
+
+    def _ask(self):
         try:
             self._uuid = self._uuid or uuid()
             answer = current().ask({"t": "gpu_memory", "uuid": self._uuid})

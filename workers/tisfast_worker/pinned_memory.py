@@ -23,8 +23,8 @@ _PLAIN = (
     "register {} bytes ({})"
 )
 _STAYS = (
-    "{} bytes of host memory stay pinned: the driver does not unregister them ({}). It is tried again when the instance "
-    "is idle; until then it pins no more, and their pages are not given back to the system"
+    "{} bytes of host memory stay pinned: the driver does not unregister them ({}). It is tried again when the "
+    "instance is idle; until then it pins no more, and their pages are not given back to the system"
 )
 _FULL = "some tensors of this instance go to its GPU from memory that is not pinned, and come back so: {}"
 

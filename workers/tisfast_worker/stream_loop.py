@@ -48,18 +48,17 @@ class StreamLoop:
         requests = self._reader.read(slots, execution)
         for refused in execution.refused:
             self._stream_writer.refuse(*refused, taken_ns)
-        start_ns, count = time.monotonic_ns(), len(requests)
+        start_ns = time.monotonic_ns()
         if requests:
             for request in requests:
                 request._sender.started_ns = start_ns
             failure = self._runner.run(requests, execution)
             if failure is not None:
                 self._end_all(requests, failure)
-            del request  # from here on only user code can hold what the batch was made of
-        del requests
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
-        self._stream_writer.executed(slots[0][4], count, (taken_ns, start_ns, end_ns, end_ns))
+        self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
+        request = requests = None  # from here on only user code can hold what the batch was made of
         self._completions.settle_gpu()
         self._look_for_gpu()
 
