@@ -22,6 +22,55 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Overdue(Unavailable):
+    """The work was waited for in vain; it has begun, and may end later."""
+
+
+class _Order(Future[Any]):
+    """Work that waits for a thread.  Who cancels it lets go of what it refers to, there and then."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self.work: Callable[[], Any] | None = work
+
+    def cancel(self) -> bool:
+        """False: it has begun."""
+        if not super().cancel():
+            return False
+        self.work = None
+        return True
+
+    def carry_out(self) -> None:
+        """In the thread."""
+        if not self.set_running_or_notify_cancel():
+            return
+        work, self.work = self.work, None
+        assert work is not None  # it was not cancelled
+        try:
+            result = work()
+        except BaseException as error:  # handed to the waiter, whatever it is
+            self.set_exception(error)
+            del self  # which holds the error, whose traceback holds this frame: what the work held would stay with them
+        else:
+            self.set_result(result)
+
+
+class _LaneOrder(_Order):
+    """When it is cancelled, it leaves the lane, too."""
+
+    def __init__(self, waiting: deque[_LaneOrder], work: Callable[[], Any]) -> None:
+        super().__init__(work)
+        self._waiting = waiting
+
+    def cancel(self) -> bool:
+        """See _Order."""
+        if not super().cancel():
+            return False
+        with suppress(ValueError):  # the thread was about to begin it
+            self._waiting.remove(self)
+        return True
+
+
 class DaemonExecutor(Executor):
     """At most `most` threads, each started when there is work and none is idle.  `submit` of one thread only."""
 
@@ -29,7 +78,7 @@ class DaemonExecutor(Executor):
         self._most, self._name = most, name
         self._started = 0
         self._idle = threading.Semaphore(0)
-        self._orders: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
 
     @property
     def waiting(self) -> int:
@@ -38,12 +87,12 @@ class DaemonExecutor(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` in a thread: a future of what it returns or raises."""
-        future: Future[T] = Future()
-        self._orders.put((future, functools.partial(fn, *args, **kwargs)))
+        order = _Order(functools.partial(fn, *args, **kwargs))
+        self._orders.put(order)
         if not self._idle.acquire(blocking=False) and self._started < self._most:
             self._started += 1
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        return future
+        return order
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads after the work that was submitted.  Waits for none of them, whatever `wait` says."""
@@ -52,27 +101,9 @@ class DaemonExecutor(Executor):
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
-            _carry_out(*order)
+            order.carry_out()
             del order  # what it holds, such as leases, goes with it and not with the next one
             self._idle.release()
-
-
-class _Order(Future[Any]):
-    """Work that waits in a lane.  When it is cancelled, it leaves the lane, and refers to nothing any more."""
-
-    def __init__(self, waiting: deque[_Order], work: Callable[[], Any]) -> None:
-        super().__init__()
-        self._waiting = waiting
-        self.work: Callable[[], Any] | None = work
-
-    def cancel(self) -> bool:
-        """False: it has begun."""
-        if not super().cancel():
-            return False
-        with suppress(ValueError):  # the thread was about to begin it
-            self._waiting.remove(self)
-        self.work = None
-        return True
 
 
 class Lane(Executor):
@@ -85,7 +116,7 @@ class Lane(Executor):
     def __init__(self, most: int, name: str, whose: str, remedy: str) -> None:
         self.whose = whose
         self._most, self._remedy = most, remedy
-        self._orders: deque[_Order] = deque()
+        self._orders: deque[_LaneOrder] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._is_rung = False
         self._begun = self._ended = 0
@@ -114,7 +145,7 @@ class Lane(Executor):
         return asyncio.wrap_future(self._put(_nothing))
 
     async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
-        """What `work` returns.  Raises Unavailable after so many seconds: what has begun ends then, and is dropped.
+        """What `work` returns.  Raises Unavailable after so many seconds, or Overdue, and what comes of it is dropped.
 
         kept: stays until the thread has let go of it, whoever waits.
         """
@@ -123,8 +154,8 @@ class Lane(Executor):
         future.add_done_callback(functools.partial(_heard, kept))
         try:
             if not (await asyncio.wait({future}, timeout=seconds))[0]:
-                source.cancel()
-                raise Unavailable(
+                kind = Unavailable if source.cancel() else Overdue
+                raise kind(
                     f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
                     f"{self._remedy}"
                 )
@@ -133,7 +164,7 @@ class Lane(Executor):
             del source, future, kept  # the traceback of an error would keep what comes of it later
 
     def _put(self, work: Callable[[], T]) -> Future[T]:
-        order = _Order(self._orders, work)
+        order = _LaneOrder(self._orders, work)
         self._orders.append(order)
         if not self._is_rung:
             self._is_rung = True
@@ -151,10 +182,7 @@ class Lane(Executor):
 
     def _next(self) -> None:
         with suppress(IndexError):  # it was cancelled at this moment
-            order = self._orders.popleft()
-            work, order.work = order.work, None
-            if work is not None:
-                _carry_out(order, work)
+            self._orders.popleft().carry_out()
 
 
 def _nothing() -> None:
@@ -166,15 +194,3 @@ def _heard(kept: object, future: asyncio.Future[Any]) -> None:
     del kept
     if not future.cancelled():
         future.exception()
-
-
-def _carry_out(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:  # handed to the waiter, whatever it is
-        future.set_exception(error)
-        del future  # which holds the error, whose traceback holds this frame: what the work held would stay with them
-    else:
-        future.set_result(result)

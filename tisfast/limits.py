@@ -562,10 +562,16 @@ LENT_REFUSED_SECONDS: Final = 600
 GPU_CALLS_WAITING_MAX: Final = 1024
 """Copies and other calls of the driver that wait for one GPU, of each kind (native.cuda.Lanes); beyond, they fail."""
 GPU_COPY_SECONDS_MAX: Final = 60
-"""For a GPU to make one copy, or to open a region's memory; then the request is refused, as the GPU hangs."""
+"""For a GPU to make one copy; then the request is refused, as the GPU hangs."""
 ANSWERS_UNCOPIED_MAX: Final = 16384
 """Responses of one request that wait for one that threads copy into a client's region; beyond, those that need a copy
 are refused.  As HTTP_STREAM_WAITING_MAX."""
+GPU_REGION_SECONDS_MAX: Final = 45
+"""For a client's region to be opened, or to be closed by the server and all instances; then the client is told so.
+Below the 60 s that tritonclient waits."""
+GPU_REGION_USED_SECONDS: Final = 1
+"""Unregistering waits so long for requests that use the region: a decoupled model lets go of inputs behind its last
+response."""
 GPU_LOST_SECONDS_MAX: Final = 30
 """For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64

@@ -408,3 +408,4 @@ def test_a_finaliser_of_the_model_s_may_send_while_the_gpu_is_waited_for(streame
         stream.client.async_stream_infer("m", **asked(tritonclient.grpc, VALUES.size, name="B"))
     while answered < 25:
         answered += stream.next().as_numpy("B") is not None
+    stream.client.stop_stream(cancel_requests=True)  # the first one's has no end

@@ -176,3 +176,17 @@ def test_what_has_begun_keeps_its_memory_until_it_ends(lane, gate):
 
     with fresh_loop() as loop:
         loop.run_until_complete(work())
+
+
+@pytest.mark.parametrize("which", ["lane", "copies"])
+def test_what_is_cancelled_is_let_go_of_where_it_is_cancelled(lane, gate, which):
+    busy = threading.Event()
+    executor = lane if which == "lane" else DaemonExecutor(1, "test-copying")
+    executor.submit(lambda: busy.set() or gate.wait())
+    assert busy.wait(60)
+    kept, names = Kept(), []
+    weakref.finalize(kept, lambda: names.append(threading.current_thread().name))
+    future = executor.submit(lambda kept=kept: kept)
+    del kept
+    assert future.cancel() and names == [threading.current_thread().name]
+    assert not executor.submit(tuple).cancelled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import threading
@@ -14,6 +15,7 @@ from tests.loops import fresh_loop
 from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import Served, ask, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
+from tisfast.executor import Lane
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
 from tisfast.native.cuda import CudaMissing
 from tisfast.operations import regions as regions_module
@@ -262,7 +264,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
         "unregister again to wait again. Look whether "
     )
-    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
     registered(hanging)
 
 
@@ -393,6 +395,10 @@ class Opening(HostDevice):
     def __init__(self, **memories):
         super().__init__(**memories)
         self.begun, self.may_end = threading.Event(), threading.Event()
+        self.lane_of_its_own = LANE
+
+    def lane(self, device):
+        return self.lane_of_its_own
 
     def open(self, handle, device):
         self.begun.set()
@@ -422,7 +428,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
         with pytest.raises(Unavailable):
             await coming
 
-    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
     registered(late)
 
 
@@ -461,5 +467,48 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, devi
         future.set_result(None)
         return future
 
-    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
     registered(again)
+
+
+@pytest.mark.parametrize("nbytes", [0, 11])
+def test_a_region_that_is_refused_is_closed_before_the_client_may_free_it(regions, device, busy, nbytes):
+    async def refused():
+        gc.disable()  # nobody waits for the collector
+        try:
+            coming = regions.register_cuda("c", device.handle("a"), 0, nbytes)
+            with pytest.raises(BadRequest, match="byte_size must be above 0"):
+                await coming
+            await regions.unregister_cuda("c")
+            assert device.open_count == 0
+        finally:
+            gc.enable()
+
+    registered(refused)
+
+
+def test_registrations_that_a_hung_gpu_refuses_leave_nothing(monkeypatch):
+    device = Opening(a=b"0123456789")
+    device.lane_of_its_own = Lane(4, "test-hung", "the host", "")
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def refused():
+        first = regions.register_cuda("first", device.handle("a"), 0, 10)
+        await asyncio.to_thread(device.begun.wait, 60)
+        try:
+            for turn in range(3):
+                waiting = [regions.register_cuda(f"r{turn}-{at}", device.handle("a"), 0, 10) for at in range(20)]
+                for each in waiting:
+                    with pytest.raises(Unavailable):
+                        await each
+            with pytest.raises(Unavailable):
+                await first
+            assert len(device.lane_of_its_own._orders) <= 2  # what is closed behind the one that has begun
+            assert set(regions._closing) == {"first"}
+        finally:
+            device.may_end.set()
+        await regions.unregister_cuda("")
+        assert device.open_count == 0
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    registered(refused)

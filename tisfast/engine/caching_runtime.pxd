@@ -23,7 +23,7 @@ cdef class CachingRuntime(Runtime):
     cdef int give(
         self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1
     cdef int make_first(self, InferRequest request) except -1
-    cdef bint copy_answer(self, InferRequest request, Answer answer) except -1
+    cdef tuple copy_answer(self, InferRequest request, Answer answer)
     # No further copies are made for its answers: those that need one are told as this failure.
     cdef int give_up_copies(self, InferRequest request, int status, str message) except -1
     # Answers from the cache, now or when a remote one has answered, or goes on with `enqueue`.  Only where `cache` is set.

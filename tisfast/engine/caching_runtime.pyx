@@ -120,9 +120,10 @@ cdef class CachingRuntime:
         while request.unmade:
             sink, answer, status, message, final = request.unmade[0]
             if answer is not None and (answer.uncopied is not None or region_waits(answer)):
-                if request.uncopyable is None and self.copy_answer(request, answer):
+                failure = request.uncopyable or self.copy_answer(request, answer)
+                if failure is None:
                     break
-                answer, (status, message) = None, request.uncopyable
+                answer, (status, message) = None, failure
             request.unmade.popleft()
             try:
                 self.tell(request, sink, answer, status, message, final)
@@ -134,19 +135,18 @@ cdef class CachingRuntime:
             raise problem
         return 0
 
-    cdef bint copy_answer(self, InferRequest request, Answer answer) except -1:
-        """Have threads do it; False: they cannot, and `uncopyable` says why."""
+    cdef tuple copy_answer(self, InferRequest request, Answer answer):
+        """Have threads do it; status and text when there is no room for that."""
         cdef bint in_place = region_waits(answer)
         steps = late_steps(answer.uncopied or [], request.input.model.name)
         try:
             if in_place:
                 steps += region_steps(answer)
         except TisError as error:
-            request.uncopyable = error.status, error.message
-            return False
+            return error.status, error.message
         done = partial(self._on_made, request, answer, in_place)
         request.copying = (at_once if self.beside is None else self.beside)(steps, answer, done, 0)
-        return True
+        return None
 
     def _on_made(self, request: InferRequest, answer: Answer, in_place, failure):
         """failure: see `beside`."""

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tisfast import limits
-from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
-from tisfast.executor import Lane
+from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
+from tisfast.executor import Lane, Overdue
 from tisfast.native.cuda import HANDLE_BYTES, HANGS, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceFile, DeviceRegion, Region, Regions, SystemRegion
@@ -27,10 +27,11 @@ KEY_BYTES_MAX: Final = 255
 
 
 class Closing(NamedTuple):
-    """Memory that is being closed.  whose: the GPU that does it, for errors."""
+    """Memory that is being closed.  whose: the GPU that does it, for errors; opens: it may be opened before."""
 
     done: asyncio.Future[None]
     whose: str
+    opens: bool = False
 
 
 class ClientRegions:
@@ -109,7 +110,7 @@ class ClientRegions:
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
         coming = asyncio.ensure_future(self._register(name, raw_handle, device_id, byte_size))
-        self._note(self._coming, name, Closing(coming, f"GPU {device_id}"))
+        self._note(self._coming, name, Closing(coming, f"GPU {device_id}", opens=True))
         return coming
 
     def unregister_cuda(self, name: str) -> asyncio.Future[None]:
@@ -120,32 +121,39 @@ class ClientRegions:
         """
         self.check_allowed()
         for removed in self._remove(name, cuda=True):
-            self._let_go(removed.name, self._known().lane(removed.device), removed.closed_by_instances())
+            self._let_go(removed.name, self._known().lane(removed.device), removed)
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
                 self._close(each, coming)
-        return asyncio.ensure_future(self._closed([each for each in self._closing if name in ("", each)]))
+        return asyncio.ensure_future(self._closed({n: each for n, each in self._closing.items() if name in ("", n)}))
 
     async def _register(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         memory = await self._opened(name, raw_handle, device_id)
-        coming = self._coming.get(name)
-        if coming is None or coming.done is not asyncio.current_task():
-            del memory
+        try:
+            if not self._is_coming(name):
+                raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
+            gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
+            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+        except TisError:
+            del memory  # the error's traceback would keep it
             self._let_go(name, self._known().lane(device_id))
-            raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
-        gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+            raise
         del self._coming[name]
 
-    def _let_go(self, name: str, lane: Lane, instances: asyncio.Future[None] | None = None) -> None:
+    def _is_coming(self, name: str) -> bool:
+        """Whether this task is still to register it."""
+        coming = self._coming.get(name)
+        return coming is not None and coming.done is asyncio.current_task()
+
+    def _let_go(self, name: str, lane: Lane, removed: _Removed | None = None) -> None:
         """Nobody here refers to the memory of this name any more: it is closed when its GPU has done so.
 
-        instances: done when they have closed it, which comes first.
+        removed: the region that it was; instances may have it open.
         """
 
         async def closed() -> None:
-            if instances is not None:
-                await instances
+            if removed is not None:
+                await removed.closed_by_instances()
             await lane.passed()
             await lane.passed()  # until then the thread that opened the memory may have referred to it
 
@@ -156,7 +164,8 @@ class ClientRegions:
         before = self._closing.get(name)
         if before is not None:
             both = asyncio.ensure_future(_ended(before.done, what.done))
-            what = Closing(both, what.whose if before.done.done() else before.whose)
+            whose = what.whose if before.done.done() else before.whose
+            what = Closing(both, whose, before.opens or what.opens)
         self._note(self._closing, name, what)
 
     def _known(self) -> Devices:
@@ -177,38 +186,44 @@ class ClientRegions:
         names[name] = what
         what.done.add_done_callback(done)
 
-    async def _closed(self, names: list[str]) -> None:
-        until = time.monotonic() + limits.GPU_COPY_SECONDS_MAX
+    async def _closed(self, closing: dict[str, Closing]) -> None:
+        until = time.monotonic() + limits.GPU_REGION_SECONDS_MAX
         late: set[asyncio.Future[None]] = set()
-        while not late:  # what was opened too late is closed behind that
-            closing = {name: self._closing[name] for name in names if name in self._closing}
+        while not late:
             waited = {each.done for each in closing.values() if not each.done.done()}
-            if not waited:
+            if waited:
+                late = (await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0)))[1]
+                continue
+            # What was opened too late is closed behind that.
+            opening = [name for name, each in closing.items() if each.opens and name in self._closing]
+            closing = {name: self._closing[name] for name in opening}
+            if all(each.done.done() for each in closing.values()):
                 return
-            late = (await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0)))[1]
         names = [name for name, each in closing.items() if each.done in late]
         others = f" and {len(names) - 1} others" if names[1:] else ""
         whose = ", ".join(sorted({closing[name].whose for name in names}))
         raise Unavailable(
             f"shared memory region '{names[0]:.60}'{others} unregistered, but not closed within "
-            f"{limits.GPU_COPY_SECONDS_MAX:g} s: {whose} hangs or is busy with others' work, or an instance that had "
+            f"{limits.GPU_REGION_SECONDS_MAX:g} s: {whose} hangs or is busy with others' work, or an instance that had "
             f"it open executes one batch for long. Do not free the memory yet; unregister again to wait again. {HANGS}"
         )
 
     # ---- both
 
     async def _opened(self, name: str, raw_handle: bytes, device_id: int) -> DeviceMemory:
+        until = time.monotonic() + limits.GPU_REGION_SECONDS_MAX
         try:
             if self._devices is None:
                 if self._driver is None:
                     self._driver = driver_lane()
-                self._devices = await self._driver.call(self._load_devices, limits.GPU_COPY_SECONDS_MAX)
+                self._devices = await self._driver.call(self._load_devices, limits.GPU_REGION_SECONDS_MAX)
             devices = self._devices
             lane = devices.lane(device_id)
             await devices.ready(device_id)
+            left = round(max(until - time.monotonic(), 0), 1)
             try:
-                return await lane.call(partial(devices.open, raw_handle, device_id), limits.GPU_COPY_SECONDS_MAX)
-            except Unavailable:
+                return await lane.call(partial(devices.open, raw_handle, device_id), left)
+            except Overdue:
                 self._let_go(name, lane)  # the driver may still open it
                 raise
         except CudaMissing as error:
@@ -267,23 +282,31 @@ class _Removed:
         self._file = weakref.ref(region.file)
         self._memory = weakref.ref(region.file.memory) if isinstance(region.file, DeviceFile) else None
 
-    def closed_by_instances(self) -> asyncio.Future[None] | None:
-        """Done when the instances that may have had it open have closed it.
+    async def closed_by_instances(self) -> None:
+        """Wait until the instances that may have it open have closed it.
 
-        None: none has, or requests still use it.
+        What requests still use is waited for a moment only: an instance lets go of it behind its batch, or a model
+        keeps it.
         """
-        memory = None if self._memory is None or self._file() is not None else self._memory()
+        memory = None if self._memory is None else self._memory()
         if memory is None:
-            return None
+            return
+        seconds = None if self._file() is None else limits.GPU_REGION_USED_SECONDS
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 
         def gone() -> None:  # in a finaliser, in any thread
             with suppress(RuntimeError):  # the server ends
-                loop.call_soon_threadsafe(future.set_result, None)
+                loop.call_soon_threadsafe(_told, future)
 
         weakref.finalize(memory, gone).atexit = False
-        return future
+        del memory
+        await asyncio.wait({future}, timeout=seconds)
+
+
+def _told(future: asyncio.Future[None]) -> None:
+    if not future.done():  # else it was cancelled, with who waits
+        future.set_result(None)
 
 
 async def _ended(*futures: asyncio.Future[None]) -> None:
