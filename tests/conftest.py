@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
+
+# nohup has it ignored by all that it starts, so that who waits for what the signal does would wait without end.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 FILES_MAX = 500

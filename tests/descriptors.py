@@ -13,3 +13,15 @@ def open_descriptors() -> set[str]:
     """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
+
+
+def leads_to(fd: int, path: str) -> bool:
+    """Whether a descriptor is open and is that file.
+
+    To see that it is closed, do not close it: by then its number may be that of a file of another thread.
+    """
+    wanted = os.stat(path)
+    try:
+        return os.path.samestat(os.fstat(fd), wanted)
+    except OSError:
+        return False

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from perf.oracle import launch
 from perf.oracle.ports import held_ports
@@ -29,7 +30,11 @@ Kind = Literal["triton", "tisfast"]
 
 
 class StartFailed(RuntimeError):
-    """The server ended, or was not ready in time; the text has the end of its log."""
+    """The server ended, or was not ready in time; the text has the end of its log.  kind: which one."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class StartCrashed(StartFailed):
@@ -45,6 +50,11 @@ class Server:
     Attributes after entering: http, grpc, metrics (ports; 0 where an older tree has none), start_seconds (process start
     to first 200), pid.
     """
+
+    running: ClassVar[set[Server]] = set()
+    """Those of this process that have started and are not stopped."""
+    left_unwell: ClassVar[Counter[Kind]] = Counter()
+    """Of each kind, how many contexts an error has left whose server was not `well` then."""
 
     def __init__(
         self,
@@ -83,6 +93,7 @@ class Server:
                 self.grpc = 0
             self._run(self._launch([*self._port_flags(), *self.flags]))
             self._held = held.pop_all()
+        self.running.add(self)
         return self
 
     def _run(self, what: launch.Launch) -> None:
@@ -106,7 +117,15 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
+        if error is not None and self in self.running and not self.well():
+            self.left_unwell[self.kind] += 1
         self.stop()
+
+    def well(self) -> bool:
+        """Whether it says that it is alive, or has ended by itself: no signal has ended it, and it does not hang."""
+        if self.ended:
+            return (self.exit_code or 0) >= 0
+        return self.get("/v2/health/live") != 0
 
     @property
     def pid(self) -> int:
@@ -148,12 +167,13 @@ class Server:
             assert self._process is not None
             if self._process.poll() is not None:
                 code = self._process.returncode
-                kind = StartCrashed if code < 0 else StartFailed
-                raise kind(f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
+                failure = StartCrashed if code < 0 else StartFailed
+                raise failure(self.kind, f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
             if self.get(self.wait_for) == 200:
                 return
             time.sleep(POLL_SECONDS)
-        raise StartFailed(f"{self.kind}: {self.wait_for} did not answer 200 in {START_SECONDS_MAX} s:\n{self.log()}")
+        late = f"{self.wait_for} did not answer 200 in {START_SECONDS_MAX} s"
+        raise StartFailed(self.kind, f"{self.kind}: {late}:\n{self.log()}")
 
     def get(self, target: str) -> int:
         """Status of a GET on the HTTP port; 0 when nobody listens."""
@@ -199,12 +219,16 @@ class Server:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for what is left of its processes after the bound; its log is gone then."""
+        """SIGTERM, and SIGKILL for what is left of its processes after the bound; its log is gone then.
+
+        The real Triton gets SIGKILL at once: it takes 2 seconds to end, and 30 where polls have left models behind.
+        """
+        self.running.discard(self)
         if self._process is None:
             return
         family = session(self.pid)
         regions = shared_regions(family)
-        self._process.terminate()
+        self._process.send_signal(signal.SIGKILL if self.kind == "triton" else signal.SIGTERM)
         try:
             self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:

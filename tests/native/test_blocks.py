@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.descriptors import leads_to
 from tests.native.helpers import ShmFile
 from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, NotFound, Unavailable
@@ -108,8 +109,7 @@ def test_an_arena_of_no_file_names_it():
     fd = os.open("/dev/null", os.O_RDWR)
     with pytest.raises(Internal, match=r"^cannot map memory file 'nothing' of 1048576 bytes: No such device$"):
         Arena("nothing", MB, MB, fd)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.close(fd)
+    assert not leads_to(fd, "/dev/null")
 
 
 def test_a_limit_of_address_space_is_named():
@@ -379,8 +379,7 @@ def test_a_region_of_a_file_that_may_not_be_written_is_refused():
         text = r"failed to register shared memory region 'r': unable to process address space: Permission denied"
         with pytest.raises(BadRequest, match=text):
             SystemRegion("r", shm.key, fd, 0, PAGE)
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.close(fd)
+        assert not leads_to(fd, shm.path)
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(1, 2**64 - 1), (99, 2**64 - 99), (50, 2**64 - 1)])

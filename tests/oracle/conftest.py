@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.oracle import once_more
 from tests.oracle.cases import regions
 from tests.oracle.servers import HERE, Servers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run once more what fails by the real Triton's fault."""
+    if not config.pluginmanager.is_registered(once_more):
+        config.pluginmanager.register(once_more)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
+
 from perf.oracle.server import Kind, Server
 from tests.oracle.cases.table import Request, post, tensor
 from tests.oracle.exchange import converse
 
 KINDS: Final[tuple[Kind, ...]] = ("triton", "tisfast")
+ONE_EACH: Final = (pytest.param("triton", marks=pytest.mark.reference), "tisfast")
+"""For the parameters of what is said of each of them by itself."""
 SECONDS_MAX: Final = 60
 TENSORS: Final = """
 input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]

@@ -12,12 +12,12 @@ import pytest
 from perf.oracle.server import Server
 from tests.oracle.cases.table import Request, post, tensor
 from tests.oracle.exchange import converse
-from tests.oracle.polled import KINDS, Facts, adds, asked, facts, infer, settled, write, write_ensemble
+from tests.oracle.polled import KINDS, ONE_EACH, Facts, adds, asked, facts, infer, settled, write, write_ensemble
 
 DUPLICATE: Final = "model appears in two or more repositories"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ONE_EACH)
 def polled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Path, Path]]:
     """A server that polls two repositories each second; the first holds model `m`, the second `other`."""
     one, two = tmp_path / "one" / "models", tmp_path / "two" / "models"
