@@ -94,36 +94,39 @@ LETS_GO = (
 )
 
 
-def test_an_idle_instance_releases_what_a_thread_lets_go_of(stand_in, serve, write_model, connect, export, tmp_path):
-    write_model("m", LETS_GO.replace("FOLDER", str(tmp_path)), DEVICE)
-    client = connect(serve("--allow-client-shm=true").ready(), tritonclient.http)
-    given = export(NBYTES)
-    before = stand_in.counted()
-    register(client, "given", given)
-    client.infer("m", **asked(tritonclient.http))
-    client.unregister_cuda_shared_memory("given")
-    assert stand_in.counted()["closed"] == before["closed"]  # the model has it
+@pytest.fixture
+def used(serve, write_model, connect, export, stand_in):
+    """used(code): a server with the model m, which has been given a region that is unregistered since; and `closed`."""
+
+    def start(code):
+        write_model("m", code, DEVICE)
+        server = serve("--allow-client-shm=true").ready()
+        client = connect(server, tritonclient.http)
+        before = stand_in.counted()["closed"]
+        register(client, "given", export(NBYTES))
+        client.infer("m", **asked(tritonclient.http))
+        client.unregister_cuda_shared_memory("given")
+        return server, lambda: stand_in.counted()["closed"] - before
+
+    return start
+
+
+def test_an_idle_instance_releases_what_a_thread_lets_go_of(used, tmp_path):
+    _, closed = used(LETS_GO.replace("FOLDER", str(tmp_path)))
+    assert closed() == 0  # the model has it
     (tmp_path / "go").touch()
-    until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "server and worker have closed it")
+    until(lambda: closed() == 2, "server and worker have closed it")
 
 
-def test_what_the_gpu_may_still_read_is_not_released(stand_in, serve, write_model, connect, export, tmp_path):
-    write_model("m", LETS_GO.replace("FOLDER", str(tmp_path)), DEVICE)
-    server = serve("--allow-client-shm=true").ready()
-    client = connect(server, tritonclient.http)
-    given = export(NBYTES)
-    before = stand_in.counted()
-    register(client, "given", given)
-    client.infer("m", **asked(tritonclient.http))
-    client.unregister_cuda_shared_memory("given")
+def test_what_the_gpu_may_still_read_is_not_released(used, stand_in, tmp_path):
+    server, closed = used(LETS_GO.replace("FOLDER", str(tmp_path)))
     stand_in.fail("cuCtxSynchronize", OUT_OF_MEMORY)
     (tmp_path / "go").touch()
     said = server.says("memory that the GPU may still read stays in use")
     assert "cuCtxSynchronize: out of memory" in said["message"]
-    assert stand_in.counted()["closed"] == before["closed"]
+    assert closed() == 0
     stand_in.fail("cuCtxSynchronize", 0)
-    until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "it is looked at again")
-
+    until(lambda: closed() == 2, "it is looked at again")
 
 
 CYCLE = (
@@ -152,12 +155,6 @@ CYCLE = (
 )
 
 
-def test_an_idle_instance_releases_what_is_collected_while_it_tidies_up(stand_in, serve, write_model, connect, export):
-    write_model("m", CYCLE, DEVICE)
-    client = connect(serve("--allow-client-shm=true").ready(), tritonclient.http)
-    given = export(NBYTES)
-    before = stand_in.counted()
-    register(client, "given", given)
-    client.infer("m", **asked(tritonclient.http))
-    client.unregister_cuda_shared_memory("given")
-    until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "server and worker have closed it")
+def test_an_idle_instance_releases_what_is_collected_while_it_tidies_up(used):
+    _, closed = used(CYCLE)
+    until(lambda: closed() == 2, "server and worker have closed it")

@@ -24,8 +24,9 @@ cdef class CachingRuntime(Runtime):
         self, InferRequest request, AnswerSink sink, Answer answer, int status, str message, bint final) except -1
     cdef int make_first(self, InferRequest request) except -1
     cdef tuple copy_answer(self, InferRequest request, Answer answer)
-    # No further copies are made for its answers: those that need one are told as this failure.
+    # No further copies are made for its answers: those that need one are told as this failure, or that the client left.
     cdef int give_up_copies(self, InferRequest request, int status, str message) except -1
+    cdef int cancel_copies(self, InferRequest request) except -1
     # Answers from the cache, now or when a remote one has answered, or goes on with `enqueue`.  Only where `cache` is set.
     cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1
     # After the answer (None: an error) to a request that had to be computed was given.

@@ -170,6 +170,9 @@ cdef class CachingRuntime:
         request.uncopyable = status, message
         return self.make_first(request)
 
+    cdef int cancel_copies(self, InferRequest request) except -1:
+        return 0 if request.unmade is None else self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
+
     cdef int refuse_copied(self, InferRequest request, object failure) except -1:
         raise NotImplementedError(f"{type(self).__name__}.refuse_copied")
 

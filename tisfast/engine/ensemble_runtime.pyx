@@ -28,7 +28,6 @@ from tisfast.types import NO_DEVICE as NONE, Status
 
 cdef int NO_DEVICE = NONE
 cdef int CANCELLED = Status.CANCELLED
-cdef str CLIENT_LEFT = "Request cancelled: the client left"
 cdef int INTERNAL = Status.INTERNAL
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -445,11 +444,10 @@ cdef class EnsembleRuntime:
             correlation = request.input.correlation
             self.stop_looking(request)
         try:
-            if request.unmade is not None:
-                self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
+            self.cancel_copies(request)
         finally:
             try:
-                (<EnsembleRun>request).fail(CANCELLED, CLIENT_LEFT)
+                (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
             finally:
                 self.go_on(correlation)
         return 0

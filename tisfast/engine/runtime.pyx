@@ -21,7 +21,6 @@ cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, mo
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 cdef tuple NO_ANSWER = (None, None, 0, None, True)
-cdef str CLIENT_LEFT = "Request cancelled: the client left"
 cdef tuple TOO_LATE = (UNAVAILABLE, "Request timeout expired")
 
 
@@ -113,8 +112,7 @@ cdef class ModelRuntime:
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
         try:
-            if request.unmade is not None:
-                self.give_up_copies(request, CANCELLED, CLIENT_LEFT)
+            self.cancel_copies(request)
         finally:
             self.take_back(request)
         return 0

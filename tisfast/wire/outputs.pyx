@@ -1,6 +1,5 @@
 """Outputs as classes and outputs in regions; see outputs.pxd.  Layer 2 (wire)."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.classify cimport best_classes
