@@ -6,12 +6,12 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as client
 import trustme
 
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 GATED = """
 import os
 import time
@@ -124,14 +124,16 @@ def test_a_deadline_frees_the_queue(write_gated, serve):
 def test_the_end_waits_for_answers(write_gated, serve):
     open_gate = write_gated("m")
     server = serve()
-    with client.InferenceServerClient(f"localhost:{port_of(server)}") as asked, ThreadPoolExecutor(1) as pool:
+    with (
+        client.InferenceServerClient(f"localhost:{port_of(server)}") as asked,
+        client.InferenceServerClient(f"localhost:{port_of(server)}", channel_args=OWN_CONNECTION) as idle,
+        ThreadPoolExecutor(1) as pool,
+    ):
         running = pool.submit(asked.infer, "m", tensors())
-        channel = grpc.insecure_channel(f"localhost:{port_of(server)}")
-        grpc.channel_ready_future(channel).result(60)
+        assert idle.is_server_live()
         server.says("executing")
         server.process.send_signal(signal.SIGTERM)
         server.says("Signal (15) received.")
         open_gate()
         assert running.result().as_numpy("B").tolist() == [1.0, 2.0]
         assert server.ended() == 0
-        channel.close()

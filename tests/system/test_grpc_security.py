@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import trustme
 from tritonclient import grpc as client
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.system.security_helpers import ECHO, ECHO_CONFIG
 from tests.telemetry.otlp_helpers import Receiver
@@ -80,10 +81,15 @@ def renew(folder):
 
 
 def served_to(server, authority):
+    """Whether a client that trusts this authority alone is answered.
+
+    It calls: gRPC's thread that watches a channel's state raises where the channel is closed meanwhile.
+    """
     with grpc.secure_channel(address(server), grpc.ssl_channel_credentials(authority)) as channel:
         try:
-            grpc.channel_ready_future(channel).result(3)
-        except grpc.FutureTimeoutError:
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive(service_pb2.ServerLiveRequest(), timeout=60)
+        except grpc.RpcError as error:
+            assert "CERTIFICATE_VERIFY_FAILED" in error.details()
             return False
         return True
 
