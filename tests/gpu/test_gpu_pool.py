@@ -31,9 +31,10 @@ VALUES = np.arange(1 << 18, dtype=np.float32)
 class Borrower:
     """A worker's link."""
 
-    gpu = 0
+    gpu, all = 0, []
 
     def __init__(self):
+        self.all.append(self)
         self.lent = self.told = self.verdict = None
 
     def lend(self, memory):
@@ -82,17 +83,15 @@ async def others_end():
         await asyncio.wait(others)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """Memory of earlier tests of this process is freed before it is counted, and not meanwhile."""
-    gc.collect()
-
-
 @pytest.fixture
 def lending(stand_in):
-    """lending(work): runs the coroutine work(pool, uuid, allocating) with a pool of four parts that is idle at once."""
+    """lending(work): runs the coroutine work(pool, uuid, allocating) with a pool of four parts that is idle at once.
+
+    When its borrowers have ended, the pool gives everything back.
+    """
 
     def start(work):
+        before = stand_in.allocated()
         with fresh_loop() as loop:
             asyncio.set_event_loop(loop)
             cuda = Cuda(str(stand_in.library))
@@ -100,6 +99,11 @@ def lending(stand_in):
             pool = GpuPool(loop, lambda: allocating, {0: 4 * PART}, CudaSharing(), idle_seconds=0)
             loop.run_until_complete(work(pool, cuda.uuid_of(0), allocating))
             loop.run_until_complete(others_end())
+            for each in Borrower.all:
+                each.end("")
+            Borrower.all.clear()
+            gc.collect()  # what cycles hold
+            loop.run_until_complete(comes_true(lambda: stand_in.allocated() == before))
 
     return start
 
@@ -158,7 +162,8 @@ def test_a_part_that_is_there_is_lent_while_another_one_cannot_be_allocated(lend
     async def work(pool, uuid, allocating):
         one, other = Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
-        allocating.last().holders["somebody"] = others_end  # so that it stays there
+        holders = allocating.last().holders
+        holders["somebody"] = others_end  # so that it stays there
         with stand_in.hanging("cuMemAlloc_v2") as begun:
             waiting = asyncio.ensure_future(other.borrows(pool, uuid))
             await comes_true(begun)
@@ -166,7 +171,7 @@ def test_a_part_that_is_there_is_lent_while_another_one_cannot_be_allocated(lend
             assert (await one.borrows(pool, uuid))["handle"] == handle
             assert not waiting.done()
         assert "error" not in await waiting
-        allocating.last().holders.clear()
+        holders.clear()
 
     lending(work)
 

@@ -140,6 +140,15 @@ def test_faults_are_ordered_by_name(driver, stand_in):
     assert driver("cuMemFree_v2", second) == 0
 
 
+def test_faults_that_are_over_make_room_for_others(driver, stand_in):
+    for at in range(100):
+        stand_in.fail(f"made_up_{at}", LAUNCH_FAILED)
+        stand_in.reset()
+    stand_in.fail("cuMemFree_v2", LAUNCH_FAILED, times=1)
+    memory = driver.allocate()
+    assert [driver("cuMemFree_v2", memory) for _ in range(2)] == [LAUNCH_FAILED, 0]
+
+
 def test_memory_of_a_process_that_has_died_is_not_counted(driver, export, stand_in):
     before = stand_in.allocated()
     client = export(NBYTES)

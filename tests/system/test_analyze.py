@@ -140,7 +140,7 @@ def test_a_variant_that_does_not_load_is_a_row(search):
 def test_where_all_variants_fail_the_exit_code_tells(search):
     """Also where the default is one of the values that are searched."""
     code, text, err, out = search(ALONE, PLAIN, "--set", "backend=python,nosuch", "--concurrency", "1")
-    assert code == 3, text
+    assert code == 3, text + err
     assert "no variant but the default could be measured; the lines with 'failed:' have the reasons" in err
     (line,) = [each for each in text.splitlines() if each.startswith('failed: backend "nosuch", concurrency 1: ')]
     assert line.partition("1: ")[2] in (out / "results.csv").read_text().replace('""', '"')
@@ -148,7 +148,7 @@ def test_where_all_variants_fail_the_exit_code_tells(search):
 
 def test_where_there_is_no_other_variant_the_exit_code_tells(search):
     code, text, err, _ = search(ALONE, PLAIN, "--instances", "1,1", "--concurrency", "1")
-    assert code == 3, text
+    assert code == 3, text + err
     assert "what is searched has no other configuration: name more values" in err
 
 

@@ -85,7 +85,7 @@ int state_fault(const char *name)
     for (int i = 0; i < FAULTS_MAX; i++) {
         struct fault *each = &shared->faults[i];
         int32_t pid = atomic_load(&each->pid);
-        if (strcmp(each->name, name) || !atomic_load(&each->code) || (pid > 0 && pid != own) || (pid < 0 && -pid == own))
+        if (!atomic_load(&each->code) || strcmp(each->name, name) || (pid > 0 && pid != own) || (pid < 0 && -pid == own))
             continue;
         if (atomic_load(&each->after) > 0)
             atomic_fetch_sub(&each->after, 1);
@@ -115,20 +115,26 @@ int state_begin(const char *name)
 
 int stand_in_fail(const char *name, int after, int times, int code, int pid)
 {
+    struct fault *row = NULL;
     if (!state_get() || strlen(name) >= NAME_MAX_BYTES)
         return INVALID_VALUE;
     for (int i = 0; i < FAULTS_MAX; i++) {
         struct fault *each = &shared->faults[i];
-        if (each->name[0] && strcmp(each->name, name))
-            continue;
-        strcpy(each->name, name);
-        atomic_store(&each->after, after);
-        atomic_store(&each->times, times);
-        atomic_store(&each->pid, pid);
-        atomic_store(&each->code, code);
-        return OK;
+        if (!strcmp(each->name, name)) {
+            row = each;
+            break;
+        }
+        if (!row && !atomic_load(&each->code)) /* a fault that is over */
+            row = each;
     }
-    return OUT_OF_MEMORY;
+    if (!row)
+        return OUT_OF_MEMORY;
+    strcpy(row->name, name);
+    atomic_store(&row->after, after);
+    atomic_store(&row->times, times);
+    atomic_store(&row->pid, pid);
+    atomic_store(&row->code, code);
+    return OK;
 }
 
 void stand_in_reset(void)
