@@ -556,7 +556,8 @@ CUDA_POOL_BYTES: Final = 1 << 26
 PINNED_POOL_BYTES: Final = 1 << 28
 """Host memory that all workers together may pin for CUDA by default (--pinned-memory-pool-byte-size): Triton's pool."""
 GPU_LOOK_SECONDS_MAX: Final = 30
-"""For the driver to say what it knows of its GPUs when the server starts: without NVIDIA's daemon it takes seconds."""
+"""For the driver to say what it knows of its GPUs when the server starts, and for one of them to tell how much of its
+memory is free when a model is placed: without NVIDIA's daemon it takes seconds."""
 LENT_REFUSED_SECONDS: Final = 600
 """A model gets its inputs in host memory for so long after an instance could not open memory that the server lends."""
 GPU_CALLS_WAITING_MAX: Final = 1024

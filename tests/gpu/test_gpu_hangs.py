@@ -309,6 +309,20 @@ def test_memory_that_cannot_be_allocated_now_holds_nobody_up(stand_in, serve, wr
         assert answer.result(60).as_numpy("B").tolist() == VALUES[:4].tolist()
 
 
+def test_a_gpu_that_does_not_tell_its_memory_holds_up_only_who_is_placed_by_it(stand_in, serve, write_model, connect):
+    by_memory = 'parameters { key: "GPU_PLACEMENT" value { string_value: "free_memory" } }'
+    write_model("placed", WHERE, CONFIG + by_memory + "instance_group { kind: KIND_GPU count: 1 }")
+    server = serve("--model-control-mode=explicit", "--allow-gpu-metrics=false").ready()
+    client, loader = (connect(server, tritonclient.grpc) for _ in range(2))
+    with stand_in.hanging("nvmlDeviceGetMemoryInfo") as begun, ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(loader.load_model, "placed")
+        until(begun, "memory is asked for")
+        assert client.is_server_live() and not loading.done()
+        stand_in.fail("nvmlDeviceGetMemoryInfo", 0)
+        loading.result(60)
+    assert client.is_model_ready("placed")
+
+
 def test_strings_are_counted_when_they_have_come(stand_in, serve, write_model, connect, export):
     texts = CONFIG.replace("TYPE_FP32", "TYPE_STRING")
     write_model("m", WHERE, texts)

@@ -244,7 +244,10 @@ class World:
         return served
 
     def _make(self, name):
-        return lambda served, planned: Worker(self, name, served, planned)
+        async def make(served, planned):
+            return Worker(self, name, served, planned)
+
+        return make
 
     async def _grow(self, worker):
         await worker.load()

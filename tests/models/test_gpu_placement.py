@@ -1,5 +1,8 @@
 """Which GPU an instance gets, of GPUs of the tests' own."""
 
+import asyncio
+import threading
+
 import pytest
 
 from tisfast.config.instance_groups import PlannedInstance
@@ -35,8 +38,12 @@ def anywhere(count: int, gpus: tuple[int, ...] = (0, 1)) -> list[PlannedInstance
     return [PlannedInstance(f"m_{n}", "GPU", gpus[0], candidates=gpus) for n in range(count)]
 
 
-def devices(instances) -> list[int]:
-    return [instance.device_id for instance in instances]
+def placed(gpus, instances, model="m"):
+    return asyncio.run(gpus.place(model, instances))
+
+
+def devices(gpus, instances) -> list[int]:
+    return [instance.device_id for instance in placed(gpus, instances)]
 
 
 @pytest.mark.parametrize(
@@ -68,49 +75,82 @@ def test_where_nobody_tells_uuids_both_count_alike(gpus):
 
 
 def test_instances_go_where_most_memory_is_free():
-    assert devices(Placement(("0", "1"), Gpus(20, 70)).place("m", anywhere(1))) == [1]
+    assert devices(Placement(("0", "1"), Gpus(20, 70)), anywhere(1)) == [1]
 
 
 def test_those_of_one_model_share_what_is_free():
-    assert devices(Placement(("0", "1"), Gpus(80, 40)).place("m", anywhere(3))) == [0, 0, 1]
+    assert devices(Placement(("0", "1"), Gpus(80, 40)), anywhere(3)) == [0, 0, 1]
 
 
 def test_what_is_still_loading_counts():
     gpus = Placement(("0", "1"), Gpus(50, 40))
     with gpus.loading(PlannedInstance("other_0", "GPU", 0)), gpus.loading(PlannedInstance("of a CPU", "CPU", 1)):
-        assert devices(gpus.place("m", anywhere(1))) == [1]
-    assert devices(gpus.place("m", anywhere(1))) == [0]
+        assert devices(gpus, anywhere(1)) == [1]
+    assert devices(gpus, anywhere(1)) == [0]
 
 
 def test_without_anybody_to_ask_gpus_are_used_in_turn():
-    assert devices(Placement(("0", "1")).place("m", anywhere(4))) == [0, 1, 0, 1]
+    assert devices(Placement(("0", "1")), anywhere(4)) == [0, 1, 0, 1]
 
 
 def test_a_gpu_that_does_not_tell_is_not_preferred():
-    assert devices(Placement(("0", "1"), Gpus(None, 1)).place("m", anywhere(1))) == [1]
+    assert devices(Placement(("0", "1"), Gpus(None, 1)), anywhere(1)) == [1]
 
 
 def test_instances_with_a_device_keep_it():
     fixed = (PlannedInstance("m_0", "GPU", 0), PlannedInstance("m_1", "CPU", 0))
-    assert Placement(("0", "1"), Gpus(1, 70)).place("m", fixed) == fixed
+    assert placed(Placement(("0", "1"), Gpus(1, 70)), fixed) == fixed
 
 
 def test_the_limit_of_a_gpu_refuses_what_must_go_there():
-    gpus = Placement(("0", "1"), Gpus(30, 79), limits={0: 0.6})
+    gpus = Placement(("0", "1"), Gpus(30, 79), gpu_limits={0: 0.6})
     with pytest.raises(Unavailable) as raised:
-        gpus.place("big", [PlannedInstance("big_0", "GPU", 0)])
+        placed(gpus, [PlannedInstance("big_0", "GPU", 0)], "big")
     assert str(raised.value) == (
         "can not create model 'big': memory limit set for GPU 0 has exceeded, model loading is rejected. "
         f"({50 * GB} of its {80 * GB} bytes are in use, --model-load-gpu-limit=0:0.6 lets {48 * GB} be; end others "
         "that use it, or raise the limit)"
     )
-    assert devices(gpus.place("big", [PlannedInstance("big_0", "GPU", 1)])) == [1]
-    assert Placement(("0",), Gpus(33), limits={0: 0.6}).place("big", [PlannedInstance("big_0", "GPU", 0)])
+    assert devices(gpus, [PlannedInstance("big_0", "GPU", 1)]) == [1]
+    assert placed(Placement(("0",), Gpus(33), gpu_limits={0: 0.6}), [PlannedInstance("big_0", "GPU", 0)])
 
 
 def test_who_may_choose_goes_round_a_gpu_over_its_limit():
-    gpus = Placement(("0", "1"), Gpus(60, 10), limits={0: 0.1})
-    assert devices(gpus.place("m", anywhere(1))) == [1]
+    gpus = Placement(("0", "1"), Gpus(60, 10), gpu_limits={0: 0.1})
+    assert devices(gpus, anywhere(1)) == [1]
+
+
+@pytest.fixture
+def hung():
+    """hung(number): GPUs of which this one hangs, for as long as the test takes; each is asked for a moment only."""
+    go_on = threading.Event()
+
+    class Hung(Gpus):
+        hangs = 0
+
+        def memory(self, name):
+            if int(name) == self.hangs:
+                go_on.wait()
+            return super().memory(name)
+
+    with pytest.MonkeyPatch.context() as short:
+        short.setattr("tisfast.limits.GPU_LOOK_SECONDS_MAX", 0.05)
+        yield Hung
+    go_on.set()
+
+
+def test_who_may_choose_goes_round_a_gpu_that_hangs(hung):
+    assert devices(Placement(("0", "1"), hung(79, 10)), anywhere(2)) == [1, 1]
+
+
+def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung):
+    gpus = Placement(("0", "1"), hung(79, 10), gpu_limits={0: 0.6})
+    told = "can not create model 'big': GPU 0, asked for its free memory, has not done a call within 0.05 s: it hangs"
+    with pytest.raises(Unavailable, match=told):
+        placed(gpus, [PlannedInstance("big_0", "GPU", 0)], "big")
+    assert devices(gpus, [PlannedInstance("m_0", "GPU", 1)]) == [1]
+    with pytest.raises(Unavailable, match="GPU 0, asked"):
+        placed(Placement(("0",), hung(79)), anywhere(1, (0,)))
 
 
 def test_gpus_below_the_least_capability_are_not_there(caplog):

@@ -6,19 +6,23 @@ model's parameter GPU_PLACEMENT "free_memory" it is so many in all, each on the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from tisfast import limits
 from tisfast.config.backends import PYTHON
 from tisfast.config.instance_groups import PlannedInstance, UsableGpus
 from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
-from tisfast.limits import DEVICE_MAX
+from tisfast.executor import Lane
+from tisfast.native.cuda import HANGS
 from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tisfast.models")
 
-GPU_OF_NONE: Final = DEVICE_MAX + 1
+GPU_OF_NONE: Final = limits.DEVICE_MAX + 1
 UUID_PREFIXES: Final = ("GPU-", "MIG-")
 NONE_FROM_HERE: Final = ("", "-1")
 """What people write in CUDA_VISIBLE_DEVICES where no further GPU is to be seen."""
@@ -75,6 +79,10 @@ def _whole(name: str, gpus: Gpus, count: int) -> str:
     return like[0] if len(like) == 1 else ""
 
 
+_Looked: TypeAlias = "GpuMemory | Unavailable | None"
+"""What is known of a GPU's memory: why it is not told, or None where nobody can tell."""
+
+
 class Placement:
     """The GPUs that models may use, by number as CUDA counts what is visible."""
 
@@ -84,36 +92,41 @@ class Placement:
         gpus: Gpus | None = None,
         *,
         capability_min: float = 0.0,
-        limits: Mapping[int, float] | None = None,
+        gpu_limits: Mapping[int, float] | None = None,
     ) -> None:
         """names: what is visible; gpus: None without NVML: then all are taken to be good and empty.
 
-        capability_min: GPUs below are as if they were not there; limits: --model-load-gpu-limit, fractions of a GPU's
-        memory by its number.
+        capability_min: GPUs below are as if they were not there; gpu_limits: by a GPU's number, the fraction of its
+        memory that may be in use when a model is loaded (--model-load-gpu-limit).
         """
         self._names = tuple(names)
         self._gpus = gpus
         # They stay the same, and asking may hang as a GPU does.
         self._uuids = tuple(None if gpus is None else gpus.uuid(name) for name in self._names)
-        self._limits = dict(limits or {})
+        self._limits = dict(gpu_limits or {})
+        self._lanes: dict[int, Lane] = {}
         self._loading: Counter[int] = Counter()
         # NVML counts GPUs in the order of the bus, CUDA its own way, unless it is told so.
         self._order = {} if gpus is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         usable = (number for number in range(len(self._names)) if self._is_able(number, capability_min))
         self.usable = UsableGpus(usable, capability_min)
 
-    def place(self, model: str, instances: Sequence[PlannedInstance]) -> tuple[PlannedInstance, ...]:
+    async def place(self, model: str, instances: Sequence[PlannedInstance]) -> tuple[PlannedInstance, ...]:
         """Give each instance its device: those that may choose go where most memory is free, and count there.
 
-        Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded.
+        Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded, and
+        where it is not told how much, as the GPU hangs.
         """
-        chosen: Counter[int] = Counter()
-        placed = tuple(self._placed(instance, chosen) for instance in instances)
+        looked, chosen = await self._look(instances), Counter[int]()
+        placed = tuple(self._placed(instance, looked, chosen) for instance in instances)
         for instance in placed:
-            if instance.kind == "GPU" and self._is_over_limit(instance.device_id):
+            found = looked.get(instance.device_id) if instance.kind == "GPU" else None
+            if isinstance(found, Unavailable):
+                raise Unavailable(f"can not create model '{model}': {found.message}")
+            if self._is_over_limit(instance.device_id, found):
                 raise Unavailable(
                     f"can not create model '{model}': memory limit set for GPU {instance.device_id} has exceeded, "
-                    f"model loading is rejected. {self._usage(instance.device_id)}".rstrip()
+                    f"model loading is rejected. {self._usage(instance.device_id, found)}".rstrip()
                 )
         return placed
 
@@ -142,28 +155,56 @@ class Placement:
             return otherwise
         return self._uuids.index(uuid) if uuid in self._uuids else GPU_OF_NONE
 
-    def _placed(self, instance: PlannedInstance, chosen: Counter[int]) -> PlannedInstance:
+    async def _look(self, instances: Iterable[PlannedInstance]) -> dict[int, _Looked]:
+        """Memory of the GPUs that they may be on, or why it is not known, where it decides something."""
+        wanted = {each for instance in instances for each in instance.candidates}
+        wanted |= {each.device_id for each in instances if each.kind == "GPU" and each.device_id in self._limits}
+        if self._gpus is None or not wanted:
+            return {}
+        devices = sorted(wanted)
+        return dict(zip(devices, await asyncio.gather(*map(self._memory, devices)), strict=True))
+
+    async def _memory(self, device: int) -> _Looked:
+        """A GPU that hangs may hang whoever asks for its memory: each has a thread of its own."""
+        assert self._gpus is not None
+        if device not in self._lanes:
+            whose = f"GPU {device}, asked for its free memory,"
+            self._lanes[device] = Lane(limits.GPU_CALLS_WAITING_MAX, f"tisfast-gpu-{device}-memory", whose, HANGS)
+        try:
+            work = partial(self._gpus.memory, self._names[device])
+            return await self._lanes[device].call(work, limits.GPU_LOOK_SECONDS_MAX)
+        except Unavailable as error:
+            return error
+
+    def _placed(
+        self, instance: PlannedInstance, looked: Mapping[int, _Looked], chosen: Counter[int]
+    ) -> PlannedInstance:
         """chosen: instances of the same model that have been placed so far, by device."""
         if not instance.candidates:
             return instance
-        device = max(instance.candidates, key=lambda each: (self._room(each, chosen[each]), -each))
+
+        def room(device: int) -> tuple[int, float, int]:
+            return *self._room(device, looked.get(device), chosen[device]), -device
+
+        device = max(instance.candidates, key=room)
         chosen[device] += 1
         log.info("instance %s goes to GPU %d: most memory is free there", instance.name, device)
         return replace(instance, device_id=device, candidates=())
 
-    def _room(self, device: int, planned: int) -> tuple[bool, float]:
-        """Whether a device is open, and memory for one more instance: a share, as later ones will need some."""
+    def _room(self, device: int, found: _Looked, planned: int) -> tuple[int, float]:
+        """How open a device is, and memory for one more instance: a share, as later ones will need some."""
         coming = self._loading[device] + planned
-        memory = self._memory(device)
-        share = -float(coming) if memory is None else memory.free / (1 + coming)
-        return not self._is_over_limit(device), share
+        if isinstance(found, Unavailable):
+            return -1, -float(coming)
+        share = -float(coming) if found is None else found.free / (1 + coming)
+        return int(not self._is_over_limit(device, found)), share
 
-    def _is_over_limit(self, device: int) -> bool:
-        memory = self._memory(device) if device in self._limits else None
-        return memory is not None and memory.total - memory.free > memory.total * self._limits[device]
+    def _is_over_limit(self, device: int, memory: GpuMemory | None) -> bool:
+        limit = self._limits.get(device)
+        return limit is not None and memory is not None and memory.total - memory.free > memory.total * limit
 
-    def _usage(self, device: int) -> str:
-        memory, limit = self._memory(device), self._limits[device]
+    def _usage(self, device: int, memory: GpuMemory | None) -> str:
+        limit = self._limits[device]
         if memory is None:
             return ""
         return (
@@ -171,9 +212,6 @@ class Placement:
             f"--model-load-gpu-limit={device}:{limit:g} lets {int(memory.total * limit)} be; end others that use it, "
             "or raise the limit)"
         )
-
-    def _memory(self, device: int) -> GpuMemory | None:
-        return None if self._gpus is None else self._gpus.memory(self._names[device])
 
     def _is_able(self, device: int, capability_min: float) -> bool:
         facts = None if self._gpus is None else self._gpus.facts(self._names[device])
@@ -215,5 +253,5 @@ def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Pla
         names,
         gpus,
         capability_min=settings.capability_min,
-        limits=dict(settings.gpu_limits),
+        gpu_limits=dict(settings.gpu_limits),
     )

@@ -288,15 +288,15 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     if config.warm_up:  # reads its samples
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
     placement = context.commons.placement
-    placed = dict(zip(config.instances, placement.place(config.name, config.instances), strict=True))
+    placed = dict(zip(config.instances, await placement.place(config.name, config.instances), strict=True))
     runtime.signature.device_inputs = runtime.signature.device_inputs_meant = device_inputs(config, placed.values())
     runtime.signature.device_outputs = device_outputs(config, placed.values())
     claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs
     strict_outputs = context.settings.strict_outputs if strict is None else strict
 
-    def make(served: ServedModel, planned: PlannedInstance) -> Instance:
-        place = placed.get(planned) or placement.place(config.name, [planned])[0]
+    async def make(served: ServedModel, planned: PlannedInstance) -> Instance:
+        place = placed.get(planned) or (await placement.place(config.name, [planned]))[0]
         load = _load(
             version, config, "serve", planned, beside.places,
             strict_outputs=strict_outputs, spin_us=context.settings.spin_us,
@@ -312,7 +312,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
 
     served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host)
     served.keep_awake = config.resources.keep_awake
-    served.instances = [make(served, planned) for planned in config.instances]
+    served.instances = [await make(served, planned) for planned in config.instances]
     return served
 
 
