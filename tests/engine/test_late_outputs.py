@@ -9,14 +9,17 @@ import pytest
 from tests.engine.answer_helpers import FP32, CachedModel, Orders, answered_with, floats
 from tests.engine.helpers import settings
 from tests.native.helpers import HostDevice, ShmFile
-from tests.wire.helpers import body, tensor
+from tests.wire.helpers import answer, body, tensor
 from tisfast import limits, tuning
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, StreamSink, cancel, submit
+from tisfast.errors import Unavailable
+from tisfast.executor import Lane
 from tisfast.native.memory import Arena
 from tisfast.native.region import DeviceRegion, Regions, SystemRegion
 from tisfast.types import Status
 from tisfast.wire import infer
+from tisfast.wire.compose import aim
 from tisfast.wire.signature import ModelSignature
 
 SHORT, LONG = floats(1, 2, 3), floats(1.5) * (tuning.LOOP_COPY_BYTES_MAX // 4 + 1)
@@ -112,10 +115,15 @@ def test_what_cannot_be_written_is_told_by_its_names(device):
     assert (status, message) == (Status.INTERNAL, said)
 
 
+def lies_in(region):
+    return {"shared_memory_region": region, "shared_memory_byte_size": len(SHORT)}
+
+
 class Stream:
     """One request of a decoupled model, whose responses go to the region."""
 
-    def __init__(self, region, told=None):
+    def __init__(self, region, told=None, given=None):
+        """given: a region of the model's GPU that the input lies in; the model sends it back."""
         self.signature = ModelSignature("m", "1", 0, True, [("I", FP32, (-1,), False, False)], [("O", FP32, (-1,))])
         scheduler, clock = settings(max_batch_size=0, dynamic=False), FakeClock()
         self.runtime = ModelRuntime(self.signature, Arena("in", 1 << 23, 1 << 22), scheduler, clock, {"name": "m"})
@@ -125,12 +133,19 @@ class Stream:
         self.orders = self.runtime.beside = Orders()
         self.regions, self.calls = Regions(), []
         self.regions.add(region)
-        into = {"shared_memory_region": "r", "shared_memory_byte_size": len(SHORT)}
-        text, _ = body(tensor("I", [1], data=[1]), id="a", outputs=[{"name": "O", "parameters": into}])
+        asked = tensor("I", [1], data=[1])
+        if given is not None:
+            self.regions.add(given)
+            self.signature.device_inputs = given.device
+            asked = tensor("I", [len(SHORT) // 4], parameters=lies_in(given.name))
+        text, _ = body(asked, id="a", outputs=[{"name": "O", "parameters": lies_in("r")}])
         made = infer.parse(self.signature, self.runtime.arena, text, regions=self.regions)
         self.request = submit(self.runtime, made, StreamSink(self.calls, told))
         self.link.execute_streams()
         self._answer = answered_with(SHORT)
+        if given is not None:
+            (place,) = aim(made, 3)
+            self._answer = lambda asked: answer(asked, [(0, FP32, [len(SHORT) // 4], 0, place, len(SHORT))])
 
     def respond(self, times=1):
         for _ in range(times):
@@ -163,6 +178,36 @@ def test_of_a_stream_nothing_waits_for_a_gpu_that_was_waited_for_in_vain(device)
     m.end()
     assert m.told == [(Status.UNAVAILABLE, False)] * 4 + [(0, True)] and m.orders == []
     assert {call[2] for call in m.calls[:4]} == {"it hangs"}
+
+
+def filled(arena):
+    """Blocks that leave no room in it."""
+    blocks, nbytes = [], arena.use_bytes_max
+    while nbytes:
+        try:
+            blocks.append(arena.take_block(nbytes))
+        except Unavailable:
+            nbytes //= 2
+    return blocks
+
+
+def test_of_a_stream_only_the_response_is_refused_that_finds_no_room(device):
+    """What goes from one GPU to another crosses the arena."""
+    other, lane = HostDevice(a=SHORT), Lane(1, "test-other", "the other GPU", "")
+    memory = other.open(other.handle("a"), 0)
+    memory.lane = lambda nbytes: lane
+    m = Stream(of_device(device), given=DeviceRegion("g", memory, 1, other.handle("a"), len(SHORT)))
+    m.respond(2)
+    full = filled(m.runtime.arena)
+    m.orders.work()
+    assert m.told == [(0, False), (Status.UNAVAILABLE, False)] and m.orders == []
+    assert m.calls[1][2].startswith("no room for 12 bytes in in: ")
+    del full
+    m.respond()
+    m.end()
+    m.orders.work()
+    assert m.told[2:] == [(0, False), (0, True)]
+    assert device.memories["a"][: len(SHORT)] == SHORT
 
 
 def test_a_stream_whose_client_leaves_is_told_of_it_and_writes_no_more(device):

@@ -66,9 +66,9 @@ class Allocating:
         self.asked += 1
         return self._cuda.lane(device)
 
-    async def ready(self, device):
+    async def ready(self, device, seconds):
         self.waits = True
-        await self._cuda.ready(device)
+        await self._cuda.ready(device, seconds)
         self.waits = False
 
     def allocate(self, device, nbytes):

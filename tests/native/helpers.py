@@ -54,7 +54,7 @@ class HostDevice:
     def lane(self, device: int) -> Lane:
         return LANE
 
-    async def ready(self, device: int) -> None:
+    async def ready(self, device: int, seconds: float) -> None:
         pass
 
     def open(self, handle: bytes, device: int) -> HostMemory:

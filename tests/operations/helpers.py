@@ -1,7 +1,8 @@
-"""A registry of models without workers behind them, and heads to ask it with."""
+"""A registry of models without workers behind them, heads to ask it with, and a loop to wait on."""
 
 from __future__ import annotations
 
+from tests.loops import fresh_loop
 from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
@@ -44,3 +45,13 @@ def registry(*served):
 
 def ask(method, path):
     return head.parse(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+
+def registered(call, *values):
+    """Wait for what `call`, on a loop, gives."""
+
+    async def work():
+        return await call(*values)
+
+    with fresh_loop() as loop:
+        return loop.run_until_complete(work())

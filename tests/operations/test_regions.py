@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import json
 import os
-import threading
 
 import pytest
 
-from tests.loops import fresh_loop
-from tests.native.helpers import LANE, HostDevice, ShmFile
-from tests.operations.helpers import Served, ask, registry
+from tests.native.helpers import HostDevice, ShmFile
+from tests.operations.helpers import Served, ask, registered, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
-from tisfast.executor import Lane
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
 from tisfast.native.cuda import CudaMissing
-from tisfast.operations import regions as regions_module
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
@@ -58,16 +53,6 @@ def http(regions):
         return response.status, json.loads(response.body) if response.body else None
 
     return send
-
-
-def registered(call, *values):
-    """Wait for what `call`, on a loop, gives."""
-
-    async def work():
-        return await call(*values)
-
-    with fresh_loop() as loop:
-        return loop.run_until_complete(work())
 
 
 def says(text):
@@ -227,54 +212,6 @@ def test_what_is_unregistered_while_it_is_registered_stays_away(regions, device,
     assert regions.cuda_status("") == []
 
 
-@pytest.fixture
-def busy():
-    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
-
-    class Busy:
-        over = threading.Event()
-
-        def __call__(self):
-            LANE.post(self.over.wait)
-
-    made = Busy()
-    yield made
-    made.over.set()
-
-
-@pytest.mark.parametrize("name", ["c", ""])
-def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
-    async def hanging():
-        for each in "cd":
-            await regions.register_cuda(each, device.handle("a"), 0, 10)
-        busy()
-        closing = regions.unregister_cuda(name)
-        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
-        with pytest.raises(Unavailable, match=text):
-            await closing
-        with pytest.raises(Unavailable, match=text):  # it is not closed yet
-            await regions.unregister_cuda(name)
-        await regions.unregister_cuda("x")
-        busy.over.set()
-        await regions.unregister_cuda(name)
-
-    others = "" if name else " and 1 others"
-    text = (
-        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs or is busy with "
-        "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
-        "unregister again to wait again. Look whether "
-    )
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    registered(hanging)
-
-
-def test_system_memory_is_unregistered_at_once(regions, busy, shm):
-    busy()
-    regions.register_system("s", shm.key, 0, 10)
-    assert regions.unregister_system("s") is None
-    assert regions.system_status("") == []
-
-
 @pytest.mark.parametrize("turns", [0, 1])
 def test_a_registration_that_is_given_up_leaves_the_name(regions, device, turns):
     async def given_up():
@@ -387,128 +324,3 @@ def test_what_a_cuda_registration_says_wrong(regions, body, status, text):
     got, answer = http(regions)("POST", f"{CUDA}/region/c/register", body)
     assert got == status
     assert answer["error"].startswith(text)
-
-
-class Opening(HostDevice):
-    """One whose driver takes its time to open a handle."""
-
-    def __init__(self, **memories):
-        super().__init__(**memories)
-        self.begun, self.may_end = threading.Event(), threading.Event()
-        self.lane_of_its_own = LANE
-
-    def lane(self, device):
-        return self.lane_of_its_own
-
-    def open(self, handle, device):
-        self.begun.set()
-        self.may_end.wait()
-        return super().open(handle, device)
-
-
-@pytest.mark.parametrize("when", ["meanwhile", "told"])
-@pytest.mark.parametrize("name", ["c", ""])
-def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch, when, name):
-    device = Opening(a=b"0123456789")
-    regions = ClientRegions(lambda: device, allowed=True)
-
-    async def late():
-        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
-        await asyncio.to_thread(device.begun.wait, 60)
-        if when == "told":
-            with pytest.raises(Unavailable, match="the host has not done a call within 0.1 s"):
-                await coming
-        try:
-            with pytest.raises(Unavailable, match="'c' unregistered, but not closed within 0.1 s"):
-                await regions.unregister_cuda(name)
-        finally:
-            device.may_end.set()
-        await regions.unregister_cuda(name)
-        assert device.open_count == 0
-        with pytest.raises(Unavailable):
-            await coming
-
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    registered(late)
-
-
-def test_what_is_unregistered_in_the_moment_of_its_registration_is_closed_first(regions, device, busy):
-    async def look():
-        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
-        while not regions.cuda_status(""):
-            await asyncio.sleep(0)
-        busy()
-        closing = regions.unregister_cuda("")
-        assert not (await asyncio.wait({closing}, timeout=0.1))[0]
-        busy.over.set()
-        await closing
-        assert device.open_count == 0
-        await coming
-
-    registered(look)
-
-
-def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, device, busy, monkeypatch):
-    async def again():
-        await regions.register_cuda("c", device.handle("a"), 0, 10)
-        busy()
-        first = regions.unregister_cuda("c")
-        regions._close("c", regions_module.Closing(done(), "GPU 1"))  # as of another GPU
-        second = regions.unregister_cuda("c")
-        await asyncio.wait({first, second})
-        for each in (first, second):
-            with pytest.raises(Unavailable, match="the host hangs"):
-                each.result()
-        busy.over.set()
-        await regions.unregister_cuda("c")
-
-    def done():
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(None)
-        return future
-
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    registered(again)
-
-
-@pytest.mark.parametrize("nbytes", [0, 11])
-def test_a_region_that_is_refused_is_closed_before_the_client_may_free_it(regions, device, busy, nbytes):
-    async def refused():
-        gc.disable()  # nobody waits for the collector
-        try:
-            coming = regions.register_cuda("c", device.handle("a"), 0, nbytes)
-            with pytest.raises(BadRequest, match="byte_size must be above 0"):
-                await coming
-            await regions.unregister_cuda("c")
-            assert device.open_count == 0
-        finally:
-            gc.enable()
-
-    registered(refused)
-
-
-def test_registrations_that_a_hung_gpu_refuses_leave_nothing(monkeypatch):
-    device = Opening(a=b"0123456789")
-    device.lane_of_its_own = Lane(4, "test-hung", "the host", "")
-    regions = ClientRegions(lambda: device, allowed=True)
-
-    async def refused():
-        first = regions.register_cuda("first", device.handle("a"), 0, 10)
-        await asyncio.to_thread(device.begun.wait, 60)
-        try:
-            for turn in range(3):
-                waiting = [regions.register_cuda(f"r{turn}-{at}", device.handle("a"), 0, 10) for at in range(20)]
-                for each in waiting:
-                    with pytest.raises(Unavailable):
-                        await each
-            with pytest.raises(Unavailable):
-                await first
-            assert len(device.lane_of_its_own._orders) <= 2  # what is closed behind the one that has begun
-            assert set(regions._closing) == {"first"}
-        finally:
-            device.may_end.set()
-        await regions.unregister_cuda("")
-        assert device.open_count == 0
-
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    registered(refused)

@@ -121,6 +121,28 @@ def test_what_was_lent_in_vain_is_not_asked_for_again_when_idle(server, opens):
     assert arena._take(64) == 64 and len(server.asked) == 2
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_who_was_lent_nothing_asks_again_a_while_after_the_answer(server, opens, monkeypatch, is_closed):
+    """The answer may be late: counted from the question, each request would wait for the server anew."""
+    tensor = SimpleNamespace(nbytes=lambda: 64)
+
+    def refuses(message):
+        server.asked.append(message)
+        server.now += 3 * limits.LENDING_SECONDS
+        if is_closed:
+            raise ControlClosed("the server did not answer within 30 s")
+        return {"error": "all are in use"}
+
+    monkeypatch.setattr(serving_context.current(), "ask", refuses)
+    opens()
+    arena = lent()
+    assert arena.copy(tensor) is None and len(server.asked) == 1
+    for seconds, asked in ((0, 1), (limits.LENDING_SECONDS - 1, 1), (1, 2), (0, 2)):
+        server.now += seconds
+        assert arena.copy(tensor) is None
+        assert len(server.asked) == asked
+
+
 def test_a_process_that_has_lost_its_gpu_does_not_say_that_it_cannot_open_memory(server, opens):
     opens(LOST)
     assert lent()._take(64) == 0

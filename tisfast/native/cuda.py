@@ -90,8 +90,11 @@ class Devices(Protocol):
     def lane(self, device: int) -> Lane:
         """Where `open` is to be called.  Raises BadRequest when there is no such GPU."""
 
-    async def ready(self, device: int) -> None:
-        """Before `open`: a GPU that was lost begins anew when nobody has memory of it open.  Raises Unavailable."""
+    async def ready(self, device: int, seconds: float) -> None:
+        """Before `open`: a GPU that was lost begins anew when nobody has memory of it open.
+
+        That is waited for so many seconds at most.  Raises Unavailable.
+        """
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """handle: HANDLE_BYTES long.  Raises BadRequest, Unopened where the driver refuses it."""
@@ -380,11 +383,11 @@ class Cuda:
         """on_lost: called, in any thread, with the number of a GPU that was lost, of which something may be lent."""
         self._on_lost = on_lost
 
-    async def ready(self, device: int) -> None:
+    async def ready(self, device: int, seconds: float) -> None:
         """See Devices; `allocate` wants it, too."""
         known = self._devices.get(device)
         if known is not None and known.lost and known.lent:
-            await asyncio.wait({asyncio.wrap_future(known.over)}, timeout=limits.GPU_LOST_SECONDS_MAX)
+            await asyncio.wait({asyncio.wrap_future(known.over)}, timeout=seconds)
             known.check_anew()
 
     @property

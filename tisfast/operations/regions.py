@@ -212,17 +212,20 @@ class ClientRegions:
 
     async def _opened(self, name: str, raw_handle: bytes, device_id: int) -> DeviceMemory:
         until = time.monotonic() + limits.GPU_REGION_SECONDS_MAX
+
+        def left() -> float:
+            return round(max(until - time.monotonic(), 0), 1)
+
         try:
             if self._devices is None:
                 if self._driver is None:
                     self._driver = driver_lane()
-                self._devices = await self._driver.call(self._load_devices, limits.GPU_REGION_SECONDS_MAX)
+                self._devices = await self._driver.call(self._load_devices, left())
             devices = self._devices
             lane = devices.lane(device_id)
-            await devices.ready(device_id)
-            left = round(max(until - time.monotonic(), 0), 1)
+            await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
             try:
-                return await lane.call(partial(devices.open, raw_handle, device_id), left)
+                return await lane.call(partial(devices.open, raw_handle, device_id), left())
             except Overdue:
                 self._let_go(name, lane)  # the driver may still open it
                 raise

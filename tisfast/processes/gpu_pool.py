@@ -234,7 +234,7 @@ class GpuPool:
                 self._driver = driver_lane()
             cuda, device = await self._driver.call(partial(self._find, uuid), limits.GPU_COPY_SECONDS_MAX)
             self._devices[gpu] = device
-            await cuda.ready(device)
+            await cuda.ready(device, limits.GPU_LOST_SECONDS_MAX)
             work = partial(cuda.allocate, device, nbytes)
             return await cuda.lane(device).call(work, limits.GPU_COPY_SECONDS_MAX)
         except (Unavailable, CudaMissing) as error:

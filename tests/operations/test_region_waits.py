@@ -1,0 +1,320 @@
+"""Regions of GPU memory that are registered and unregistered while their GPU, or who uses them, takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from tests.native.helpers import LANE, HostDevice, ShmFile
+from tests.operations.helpers import registered
+from tisfast.errors import BadRequest, Unavailable
+from tisfast.executor import Lane
+from tisfast.operations import regions as regions_module
+from tisfast.operations.regions import ClientRegions
+
+
+@pytest.fixture
+def device():
+    return HostDevice(a=b"0123456789")
+
+
+@pytest.fixture
+def regions(device):
+    return ClientRegions(lambda: device, allowed=True)
+
+
+@pytest.fixture
+def busy():
+    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
+
+    class Busy:
+        over = threading.Event()
+
+        def __call__(self):
+            LANE.post(self.over.wait)
+
+    made = Busy()
+    yield made
+    made.over.set()
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
+    async def hanging():
+        for each in "cd":
+            await regions.register_cuda(each, device.handle("a"), 0, 10)
+        busy()
+        closing = regions.unregister_cuda(name)
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        with pytest.raises(Unavailable, match=text):
+            await closing
+        with pytest.raises(Unavailable, match=text):  # it is not closed yet
+            await regions.unregister_cuda(name)
+        await regions.unregister_cuda("x")
+        busy.over.set()
+        await regions.unregister_cuda(name)
+
+    others = "" if name else " and 1 others"
+    text = (
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs or is busy with "
+        "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
+        "unregister again to wait again. Look whether "
+    )
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    registered(hanging)
+
+
+def test_system_memory_is_unregistered_at_once(regions, busy):
+    busy()
+    with ShmFile(bytes(10)) as file:
+        regions.register_system("s", file.key, 0, 10)
+        assert regions.unregister_system("s") is None
+    assert regions.system_status("") == []
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+@pytest.mark.parametrize("user", ["request", "instance"])
+def test_unregistering_waits_for_who_uses_the_memory(regions, device, monkeypatch, name, user):
+    """A decoupled model lets go of its inputs behind its last response, and an instance of memory behind its batch."""
+
+    async def used():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        file = regions.table.get("c").file
+        kept = file if user == "request" else file.memory
+        del file
+        closing = regions.unregister_cuda(name)
+        assert not (await asyncio.wait({closing}, timeout=0.1))[0]
+        del kept
+        await closing
+        assert device.open_count == 0
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_USED_SECONDS", 40 if user == "request" else 0.01)
+    registered(used)
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_what_requests_go_on_using_is_waited_for_a_moment_only(regions, device, monkeypatch, name):
+    async def kept():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        file = regions.table.get("c").file
+        await regions.unregister_cuda(name)
+        assert device.open_count == 1
+        del file
+        assert device.open_count == 0
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_USED_SECONDS", 0.01)
+    registered(kept)
+
+
+class Opening(HostDevice):
+    """One whose driver takes its time to open a handle."""
+
+    def __init__(self, **memories):
+        super().__init__(**memories)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.lane_of_its_own = LANE
+
+    def lane(self, device):
+        return self.lane_of_its_own
+
+    def open(self, handle, device):
+        self.begun.set()
+        self.may_end.wait()
+        return super().open(handle, device)
+
+
+@pytest.mark.parametrize("when", ["meanwhile", "told"])
+@pytest.mark.parametrize("name", ["c", ""])
+def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch, when, name):
+    device = Opening(a=b"0123456789")
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def late():
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        await asyncio.to_thread(device.begun.wait, 60)
+        if when == "told":
+            with pytest.raises(Unavailable, match="the host has not done a call within 0.1 s"):
+                await coming
+        try:
+            with pytest.raises(Unavailable, match="'c' unregistered, but not closed within 0.1 s"):
+                await regions.unregister_cuda(name)
+        finally:
+            device.may_end.set()
+        await regions.unregister_cuda(name)
+        assert device.open_count == 0
+        with pytest.raises(Unavailable):
+            await coming
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    registered(late)
+
+
+def test_what_is_unregistered_in_the_moment_of_its_registration_is_closed_first(regions, device, busy):
+    async def look():
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        while not regions.cuda_status(""):
+            await asyncio.sleep(0)
+        busy()
+        closing = regions.unregister_cuda("")
+        assert not (await asyncio.wait({closing}, timeout=0.1))[0]
+        busy.over.set()
+        await closing
+        assert device.open_count == 0
+        await coming
+
+    registered(look)
+
+
+def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, device, busy, monkeypatch):
+    async def again():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        busy()
+        first = regions.unregister_cuda("c")
+        regions._close("c", regions_module.Closing(done(), "GPU 1"))  # as of another GPU
+        second = regions.unregister_cuda("c")
+        await asyncio.wait({first, second})
+        for each in (first, second):
+            with pytest.raises(Unavailable, match="the host hangs"):
+                each.result()
+        busy.over.set()
+        await regions.unregister_cuda("c")
+
+    def done():
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    registered(again)
+
+
+@pytest.mark.parametrize("nbytes", [0, 11])
+def test_a_region_that_is_refused_is_closed_before_the_client_may_free_it(regions, device, busy, nbytes):
+    async def refused():
+        gc.disable()  # nobody waits for the collector
+        try:
+            coming = regions.register_cuda("c", device.handle("a"), 0, nbytes)
+            with pytest.raises(BadRequest, match="byte_size must be above 0"):
+                await coming
+            await regions.unregister_cuda("c")
+            assert device.open_count == 0
+        finally:
+            gc.enable()
+
+    registered(refused)
+
+
+def test_registrations_that_a_hung_gpu_refuses_leave_nothing(monkeypatch):
+    device = Opening(a=b"0123456789")
+    device.lane_of_its_own = Lane(4, "test-hung", "the host", "")
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def refused():
+        first = regions.register_cuda("first", device.handle("a"), 0, 10)
+        await asyncio.to_thread(device.begun.wait, 60)
+        try:
+            for turn in range(3):
+                waiting = [regions.register_cuda(f"r{turn}-{at}", device.handle("a"), 0, 10) for at in range(20)]
+                for each in waiting:
+                    with pytest.raises(Unavailable):
+                        await each
+            with pytest.raises(Unavailable):
+                await first
+            assert len(device.lane_of_its_own._orders) <= 2  # what is closed behind the one that has begun
+            assert set(regions._closing) == {"first"}
+        finally:
+            device.may_end.set()
+        await regions.unregister_cuda("")
+        assert device.open_count == 0
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    registered(refused)
+
+
+class Beginning(HostDevice):
+    """One whose driver takes so many seconds to begin, and then so many to begin a lost GPU anew, of a clock's."""
+
+    def __init__(self, driver, lost):
+        super().__init__(a=b"0123456789")
+        self._driver, self._lost = driver, lost
+        self.now, self.most = 1000.0, None
+
+    def monotonic(self):
+        return self.now
+
+    def load(self):
+        self.now += self._driver
+        return self
+
+    async def ready(self, device, seconds):
+        self.most = seconds
+        self.now += self._lost
+
+
+@pytest.mark.parametrize(("driver", "lost", "most"), [(0, 44.9, 30), (20, 24.9, 25), (44.9, 0, 0.1), (50, 50, 0)])
+def test_a_registration_waits_for_driver_lost_gpu_and_opening_together(busy, monkeypatch, driver, lost, most):
+    device = Beginning(driver, lost)
+    monkeypatch.setattr(regions_module, "time", device)
+    busy()  # so that nothing is opened
+    left = max(45 - driver - lost, 0)
+    with pytest.raises(Unavailable, match=f"^the host has not done a call within {left:.1g} s"):
+        registered(ClientRegions(device.load, allowed=True).register_cuda, "c", device.handle("a"), 0, 10)
+    assert device.most == most
+
+
+def test_a_registration_waits_for_a_driver_that_does_not_begin(monkeypatch):
+    begins = threading.Event()
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    try:
+        with pytest.raises(Unavailable, match="^the NVIDIA driver has not done a call within 0.1 s"):
+            registered(ClientRegions(begins.wait, allowed=True).register_cuda, "c", bytes(64), 0, 10)
+    finally:
+        begins.set()
+
+
+class Two(HostDevice):
+    """Two GPUs, each with a thread of its own; handles are of both."""
+
+    def __init__(self):
+        super().__init__(a=b"0123456789")
+        self.lanes = LANE, Lane(4, "test-other", "the other GPU", "")
+
+    def lane(self, device):
+        return self.lanes[device]
+
+    def open(self, handle, device):
+        return super().open(handle, 0)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_unregistering_all_does_not_wait_for_what_is_unregistered_later(busy, opens):
+    """A name is free at once, and a client that uses it again may have memory on a GPU that hangs."""
+    device = Two()
+    regions, over = ClientRegions(lambda: device, allowed=True), threading.Event()
+
+    async def again():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        busy()
+        if opens:
+            coming = regions.register_cuda("late", device.handle("a"), 0, 10)
+        first = regions.unregister_cuda("")
+        await regions.register_cuda("c", device.handle("a"), 1, 10)
+        device.lanes[1].post(over.wait)
+        second = regions.unregister_cuda("")
+        busy.over.set()
+        await first
+        assert not second.done()
+        over.set()
+        await second
+        assert device.open_count == 0
+        if opens:
+            with pytest.raises(Unavailable, match="was unregistered while it was being registered"):
+                await coming
+
+    try:
+        registered(again)
+    finally:
+        over.set()
