@@ -558,6 +558,8 @@ PINNED_POOL_BYTES: Final = 1 << 28
 GPU_LOOK_SECONDS_MAX: Final = 30
 """For the driver to say what it knows of its GPUs when the server starts, and for one of them to tell how much of its
 memory is free when a model is placed: without NVIDIA's daemon it takes seconds."""
+GPU_LENDING_SECONDS_MAX: Final = 25
+"""For a part of a GPU's memory to be there that an instance is lent, which waits 30 s for any answer."""
 LENT_REFUSED_SECONDS: Final = 600
 """A model gets its inputs in host memory for so long after an instance could not open memory that the server lends."""
 GPU_CALLS_WAITING_MAX: Final = 1024

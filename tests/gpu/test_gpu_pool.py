@@ -31,11 +31,11 @@ VALUES = np.arange(1 << 18, dtype=np.float32)
 class Borrower:
     """A worker's link."""
 
-    gpu, all = 0, []
+    gpu, question, all = 0, 0, []
 
     def __init__(self):
         self.all.append(self)
-        self.lent = self.told = self.verdict = None
+        self.lent = self.verdict = None
 
     def lend(self, memory):
         self.lent = memory
@@ -46,11 +46,11 @@ class Borrower:
     def closed_there(self, share):
         raise AssertionError("nobody says so")
 
-    async def borrows(self, pool, uuid):
-        self.told = None
-        pool.answer({"n": 1, "uuid": uuid}, self, lambda answer: setattr(self, "told", answer))
-        await comes_true(lambda: self.told is not None)
-        return self.told
+    async def borrows(self, pool, uuid, number=1):
+        told = []
+        pool.answer({"n": number, "uuid": uuid}, self, told.append)
+        await comes_true(lambda: told)
+        return told[0]
 
 
 class Allocating:
@@ -77,10 +77,12 @@ class Allocating:
         return made
 
 
-async def others_end():
+async def others_end(*own):
     """What the pool has begun."""
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+    while others := asyncio.all_tasks() - {asyncio.current_task(), *own}:
         await asyncio.wait(others)
+
+
 
 
 @pytest.fixture
@@ -194,10 +196,57 @@ def test_what_could_not_be_allocated_in_time_is_no_part_that_is_out(lending, sta
     async def work(pool, uuid, _):
         borrowers = [Borrower() for _ in range(4)]
         with stand_in.hanging("cuMemAlloc_v2"), monkeypatch.context() as short:
-            short.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 1)
+            short.setattr("tisfast.limits.GPU_LENDING_SECONDS_MAX", 1)
             told = await asyncio.gather(*(borrower.borrows(pool, uuid) for borrower in borrowers))
         assert ["has not done a call within 1 s" in each["error"] for each in told] == [True] * 4
         assert ["error" in await borrower.borrows(pool, uuid) for borrower in borrowers] == [False] * 4
+
+    lending(work)
+
+
+def test_what_nobody_waits_for_any_more_is_not_lent(lending, stand_in):
+    """A worker that gave up asks again: what comes of the first question must not replace what it has by then."""
+
+    async def work(pool, uuid, _):
+        before, one = stand_in.allocated(), Borrower()
+        with stand_in.hanging("cuMemAlloc_v2") as begun:
+            first = asyncio.ensure_future(one.borrows(pool, uuid))
+            await comes_true(begun)
+            pool.forgone({"forgone": 1}, one)
+        await others_end(first)
+        assert (first.done(), one.lent) == (False, None)
+        await comes_true(lambda: stand_in.allocated() == before)
+        first.cancel()
+        assert "error" not in await one.borrows(pool, uuid, number=2)
+        had = one.lent
+        pool.forgone({"forgone": 1}, one)
+        assert one.lent is had
+        pool.forgone({"forgone": 2}, one)  # its answer was under way
+        assert one.lent is None
+
+    lending(work)
+
+
+def test_who_asks_again_before_it_is_answered_is_lent_one_part(lending, stand_in):
+    async def work(pool, uuid, _):
+        one = Borrower()
+        with stand_in.hanging("cuMemAlloc_v2") as begun:
+            asked = [asyncio.ensure_future(one.borrows(pool, uuid, number=number)) for number in (1, 2)]
+            await comes_true(begun)
+        await asked[1]
+        await others_end(*asked)
+        assert pool.lent()[0].lent == 1
+        asked[0].cancel()
+
+    lending(work)
+
+
+def test_an_answer_comes_before_the_worker_gives_up(lending, stand_in, monkeypatch):
+    monkeypatch.setattr("tisfast.limits.GPU_LENDING_SECONDS_MAX", 0.1)
+
+    async def work(pool, uuid, _):
+        with stand_in.hanging("cuMemAlloc_v2"):  # whatever of it hangs
+            assert "GPU 0 has not done a call within 0.1 s" in (await Borrower().borrows(pool, uuid))["error"]
 
     lending(work)
 
@@ -261,11 +310,12 @@ def test_a_message_without_a_number_is_passed_over(lending, caplog, number):
     async def work(pool, uuid, _):
         pool.unopened({"unopened": number, "error": "why"}, Borrower())
         pool.copy({"n": number, "copy": 0, "offset": 0, "bytes": 1}, Borrower(), None)
+        pool.answer({"n": number, "uuid": uuid}, Borrower(), None)
         assert "error" not in await Borrower().borrows(pool, uuid)
 
     lending(work)
     assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
-        f"a message about GPU memory has {number!r} as {key!r}: it is passed over" for key in ("unopened", "n")
+        f"a message about GPU memory has {number!r} as {key!r}: it is passed over" for key in ("unopened", "n", "n")
     ]
 
 

@@ -23,6 +23,10 @@ def test_bounds_of_one_name_have_one_value():
     assert {name: getattr(limits, name) for name in shared} == {name: getattr(server_limits, name) for name in shared}
 
 
+def test_the_server_answers_before_the_worker_no_longer_waits():
+    assert server_limits.GPU_LENDING_SECONDS_MAX < limits.ANSWER_SECONDS_MAX
+
+
 def test_constants_are_those_of_the_headers():
     header = (ROOT / "csrc/tf_ring.h").read_text() + (ROOT / "csrc/tf_shm.h").read_text()
     for name, value in re.findall(r"#define (TF_\w+) (\d+)u?", header) + re.findall(r"(TF_[A-Z]+) = (\d+)", header):

@@ -143,6 +143,21 @@ def test_who_was_lent_nothing_asks_again_a_while_after_the_answer(server, opens,
         assert len(server.asked) == asked
 
 
+def test_who_no_longer_waits_to_be_lent_memory_says_so_before_it_asks_again(server, opens, monkeypatch):
+    """Else the server lends it what it does not know of, in place of what it asks for later."""
+
+    def ask(message):
+        assert message["t"] == "gpu_memory" and "uuid" in message
+        late = ControlClosed("the server did not answer within 30 s")
+        late.number = 41
+        raise late
+
+    monkeypatch.setattr(serving_context.current(), "ask", ask)
+    opens()
+    assert lent()._take(64) == 0
+    assert server.told == [{"t": "gpu_memory", "forgone": 41}]
+
+
 def test_a_process_that_has_lost_its_gpu_does_not_say_that_it_cannot_open_memory(server, opens):
     opens(LOST)
     assert lent()._take(64) == 0

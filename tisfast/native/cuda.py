@@ -206,6 +206,7 @@ class _Device:
         self.lost = ""
         self.lent = 0
         self.over: Future[None] = Future()
+        self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
@@ -387,7 +388,9 @@ class Cuda:
         """See Devices; `allocate` wants it, too."""
         known = self._devices.get(device)
         if known is not None and known.lost and known.lent:
-            await asyncio.wait({asyncio.wrap_future(known.over)}, timeout=seconds)
+            if known.gone is None:
+                known.gone = asyncio.wrap_future(known.over)
+            await asyncio.wait({known.gone}, timeout=seconds)
             known.check_anew()
 
     @property

@@ -33,9 +33,14 @@ Message = dict[str, Any]
 
 
 class BorrowerFace(Protocol):
-    """A worker's link, as the pool sees it.  end: ends the worker; its argument completes "the instance ..."."""
+    """A worker's link, as the pool sees it.
+
+    end: ends the worker; its argument completes "the instance ..."; question: the number of the newest message in which
+    the worker has asked for memory, 0 when it has said that it no longer waits for that.
+    """
 
     end: Callable[[str], None]
+    question: int
 
     @property
     def gpu(self) -> int:
@@ -130,7 +135,18 @@ class GpuPool:
 
     def answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
         """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later."""
-        self._start(self._answer(message, borrower, reply))
+        try:
+            borrower.question = _natural(message, "n")
+        except Unavailable as error:
+            log.warning("%s: it is passed over", error)
+            return
+        self._start(self._answer(borrower.question, message.get("uuid"), borrower, reply))
+
+    def forgone(self, message: Message, borrower: BorrowerFace) -> None:
+        """A worker no longer waits for what it has asked for, so what it was lent then is not its own."""
+        if message["forgone"] == borrower.question:
+            borrower.question = 0
+            borrower.lend(None)
 
     def unopened(self, message: Message, borrower: BorrowerFace) -> None:
         """A worker says that it cannot open GPU memory."""
@@ -174,13 +190,16 @@ class GpuPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
-        answer: Message = {"t": "answer", "n": message.get("n", 0)}
-        uuid = message.get("uuid")
+    async def _answer(
+        self, number: int, uuid: object, borrower: BorrowerFace, reply: Callable[[Message], None]
+    ) -> None:
+        answer: Message = {"t": "answer", "n": number}
         try:
             if not isinstance(uuid, bytes) or len(uuid) != UUID_BYTES or borrower.gpu < 0:
                 raise Unavailable("the message names no GPU, or the model is on none or on several")
             lent = await self._part(borrower.gpu, uuid, borrower.end)
+            if borrower.question != number:
+                return  # nobody would use it, nor give it back
             borrower.lend(lent)
             answer.update(handle=lent.handle, bytes=lent.nbytes)
         except _Told as error:
@@ -229,14 +248,18 @@ class GpuPool:
     async def _allocated(self, gpu: int, uuid: bytes, nbytes: int) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):
             raise _Told(reason)
+        until = time.monotonic() + limits.GPU_LENDING_SECONDS_MAX
+
+        def left() -> float:
+            return round(max(until - time.monotonic(), 0), 1)
+
         try:
             if self._driver is None:
                 self._driver = driver_lane()
-            cuda, device = await self._driver.call(partial(self._find, uuid), limits.GPU_COPY_SECONDS_MAX)
+            cuda, device = await self._driver.call(partial(self._find, uuid), left())
             self._devices[gpu] = device
-            await cuda.ready(device, limits.GPU_LOST_SECONDS_MAX)
-            work = partial(cuda.allocate, device, nbytes)
-            return await cuda.lane(device).call(work, limits.GPU_COPY_SECONDS_MAX)
+            await cuda.ready(device, min(left(), limits.GPU_LOST_SECONDS_MAX))
+            return await cuda.lane(device).call(partial(cuda.allocate, device, nbytes), left())
         except (Unavailable, CudaMissing) as error:
             self._sharing.failed("there is no GPU memory for tensors between models", str(error), HOST_INSTEAD)
             raise _Told(str(error)) from error

@@ -76,6 +76,7 @@ class LinkFace(Protocol):
         """The trace context of a request that the worker has, None when it is not traced."""
 
     end: Callable[[str], None]
+    question: int
 
     @property
     def gpu(self) -> int:

@@ -38,6 +38,7 @@ cdef class RingLink(Link):
     cdef readonly Poller poller
     cdef Channel channel
     cdef ShareTable shares       # what the worker was told of memory that is not its arenas
+    cdef public int64_t question  # see gpu_pool.BorrowerFace
     cdef MemoryFile lent         # GPU memory that the worker has for outputs, or None
     cdef dict copies             # number of a worker's message: Block with a copy of GPU memory that it cannot open
     cdef dict running            # ticket -> InferRequest

@@ -322,6 +322,8 @@ class Worker:
         elif message.get("back"):
             self.borrower.lend(None)
             self._body.tell({"t": "answer", "n": message.get("n")})
+        elif "forgone" in message:
+            self.place.gpu_pool.forgone(message, self.borrower)
         elif "unopened" in message:
             self.place.gpu_pool.unopened(message, self.borrower)
         elif "copy" in message:

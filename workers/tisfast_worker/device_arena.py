@@ -151,6 +151,7 @@ class DeviceArena:
             elif not answer.get("told"):
                 current().log("WARN", _NONE.format(answer["error"]), "device_arena.py", 0, "unlent")
         except ControlClosed as error:
+            current().tell({"t": "gpu_memory", "forgone": error.number})
             current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
         except CudaError as error:
             if error.is_fatal:
