@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
@@ -28,6 +29,8 @@ from tests.gpu.gpu_models import (
 )  # fmt: skip
 from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
 from tests.system.helpers import ROOT, until
+from tests.waiting import has_ended
+from tisfast.native import cuda_look
 from tisfast.native.cuda_sharing import SeenGpu, Unseen, is_wsl, seen_gpus, sentences
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -167,6 +170,50 @@ def started(stand_in, serve, write_model, connect):
         return server, connect(server, tritonclient.http)
 
     return start
+
+
+def trials_of(pid):
+    """Processes of this one's that ask the driver what it knows."""
+    return [each for each in psutil.Process(pid).children() if cuda_look.__file__ in each.cmdline()]
+
+
+def ends(trial):
+    """Long before the time that it has by itself."""
+    return until(lambda: has_ended(trial), "the trial has ended", cuda_look.SECONDS_MAX / 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_trial_of_a_driver_that_hangs_ends_with_the_server(stand_in, serve, write_model, number):
+    write_model("m", WHERE, CONFIG)
+    with stand_in.hanging("cuInit") as begun:
+        server = serve().ready()
+        until(begun, "the driver is asked")
+        (trial,) = trials_of(server.process.pid)
+        server.end(number)
+        assert ends(trial)
+
+
+def test_a_trial_of_a_driver_that_hangs_ends_with_the_check(stand_in, write_model):
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    code = (
+        "import signal, sys; from tisfast.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background jobs ignore it
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "check", str(repository)]
+    with stand_in.hanging("cuInit") as begun, subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT) as check:
+        until(begun, "the driver is asked")
+        (trial,) = trials_of(check.pid)
+        check.send_signal(signal.SIGINT)
+        check.communicate()
+        assert ends(trial)
+
+
+def test_a_trial_whose_server_has_ended_before_it_begins_asks_nobody(stand_in):
+    command = [sys.executable, "-I", cuda_look.__file__, str(os.getppid())]
+    with stand_in.hanging("cuInit"):
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "whoever asked has ended\n")
 
 
 SHARING = "sharing GPU memory with other processes"

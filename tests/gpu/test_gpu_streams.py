@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -54,14 +55,14 @@ LATE = STREAM.replace("        del request,", """        tensor = pb_utils.get_i
 
 @pytest.fixture
 def streamed(gpu, serve, write_model, connect):
-    """streamed(*flags, name=(code, configuration)...): (server, client, stream); m alone does as scripts say."""
+    """streamed(*flags, fault, name=(code, configuration)...): (server, client, stream); m alone does as scripts say."""
 
-    def start(*flags, **models):
+    def start(*flags, fault="", **models):
         for name, (code, config) in (models or {"m": (STREAM, STREAMING)}).items():
             folder = write_model(name, code, config)
             if not code:
                 (folder / "1/model.py").unlink()
-        server = serve("--allow-client-shm=true", *flags).ready()
+        server = serve("--allow-client-shm=true", *flags, fault=fault).ready()
         return server, connect(server, tritonclient.http), Stream(connect(server, tritonclient.grpc))
 
     return start
@@ -362,6 +363,27 @@ def test_what_a_stream_was_given_is_closed_at_once_behind_it(streamed, stand_in,
     stream.values(), stream.values()
     client.unregister_cuda_shared_memory("given")
     until(lambda: stand_in.counted()["closed"] - before["closed"] == 2, "server and worker have closed it")
+
+
+def test_what_a_stream_still_uses_may_be_freed_when_it_is_unregistered(streamed, stand_in, region, tmp_path):
+    """Unregistering waits for a moment; here it is one that the test ends."""
+    server, client, stream = streamed(fault="from tisfast import limits; limits.GPU_REGION_USED_SECONDS = 40")
+    before = stand_in.counted()
+    given = region(client, "given", VALUES)
+    stream.ask("m", ["send"], ["wait", str(tmp_path)], ["part", 2, 7])
+    assert stream.values() == VALUES.tolist()
+    until((tmp_path / "here").exists, "it waits")
+    family = "/v2/cudasharedmemory"
+    with ThreadPoolExecutor(1) as threads:
+        gone = threads.submit(server.ask, "POST", f"{family}/region/given/unregister", {})
+        until(lambda: server.ask("GET", f"{family}/status") == (200, []), "it is registered no more")
+        early = wait({gone}, 0.5).done
+        (tmp_path / "go").touch()
+        assert not early and gone.result(60) == (200, {})
+    given.free()
+    assert balance(stand_in, before) == 0
+    assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]
+    assert stream.values() == VALUES[2:9].tolist()
 
 
 SENDS_WHEN_COLLECTED = """

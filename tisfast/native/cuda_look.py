@@ -1,13 +1,14 @@
 """What the NVIDIA driver says of its GPUs without a CUDA context, as JSON on standard output.  Layer 1 (native).
 
-A program of its own, `python cuda_look.py`, of the standard library alone: a driver that does not fit its kernel module
-or its container may crash whoever begins it, and what it takes goes with the process.
+A program of its own, `python cuda_look.py PARENT`, of the standard library alone: a driver that does not fit its kernel
+module or its container may crash whoever begins it, and what it takes goes with the process.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import signal
 import sys
 from typing import Any, Final
@@ -17,6 +18,7 @@ NAME_BYTES: Final = 256
 UUID_BYTES: Final = 16
 SECONDS_MAX: Final = 60
 """Then the kernel ends this process: whoever waits for it has given up."""
+PR_SET_PDEATHSIG: Final = 1
 IS_INTEGRATED: Final = 18
 SUPPORTS_IPC: Final = 125
 """CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, by which NVIDIA says to test for CUDA IPC.  Since CUDA 12.0: an older driver
@@ -66,8 +68,16 @@ def _reason(library: Any, code: int) -> str:
     return text.value.decode(errors="replace") if text.value else f"error {code}"
 
 
+def end_with(parent: int) -> None:
+    """When whoever asks has ended, the kernel ends this process, too, also while a call of the driver's hangs."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != parent:  # it ended before that
+        raise SystemExit("whoever asked has ended")
+
+
 def main() -> None:
-    """Print what there is to say."""
+    """Print what there is to say.  The argument is the id of the process that asks."""
+    end_with(int(sys.argv[1]))
     signal.alarm(SECONDS_MAX)
     try:
         found = look(ctypes.CDLL(LIBRARY))

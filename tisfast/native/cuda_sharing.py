@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -60,16 +61,17 @@ def seen_gpus(
     seconds: float = limits.GPU_LOOK_SECONDS_MAX,
     start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
 ) -> list[SeenGpu] | Unseen:
-    """All of them.  Takes as long as the driver to begin, or twice `seconds`; start: makes the process."""
+    """All of them.  Takes as long as the driver to begin, or twice `seconds`; start: makes the process.
+
+    script: told this process' id, as it ends with it.
+    """
     try:
-        process = start([sys.executable, "-I", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-I", script, str(os.getpid())]
+        process = start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             return Unseen(_given_up(process, seconds), is_open=True)
-        except BaseException:  # Ctrl-C
-            process.kill()
-            raise
         if process.returncode:
             text, crashed = f"a trial of it ended with exit status {process.returncode}", process.returncode < 0
             return Unseen(text, is_crash=crashed, is_open=not crashed)
