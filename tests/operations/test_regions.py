@@ -17,13 +17,15 @@ from tests.operations.helpers import Served, ask, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.executor import Lane
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
-from tisfast.native.cuda import CudaMissing
+from tisfast.native.cuda import CudaMissing, Holder, Unopened
 from tisfast.operations import regions as regions_module
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
+NO_NUMBER = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+NO_HANDLE = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
 
 
 @pytest.fixture
@@ -68,6 +70,12 @@ def registered(call, *values):
 
     with fresh_loop() as loop:
         return loop.run_until_complete(work())
+
+
+def cuda_fields(**values):
+    """The body of a registration of memory that a HostDevice has as `a`."""
+    encoded = base64.b64encode(b"a".ljust(64, b"\0")).decode()
+    return {"raw_handle": {"b64": encoded}, "device_id": 0, "byte_size": 10, **values}
 
 
 def says(text):
@@ -167,14 +175,50 @@ def test_the_number_of_regions_and_the_length_of_names_are_bounded(regions, shm)
     full = ClientRegions(lambda: device, allowed=True)
     for i in range(REGIONS_MAX):
         registered(full.register_cuda, str(i), device.handle("a"), 0, 10)
-    with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered, which is the limit"):
+    with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered or being closed, which is the limit"):
         full.register_system("one more", shm.key, 0, 10)
 
 
-@pytest.mark.parametrize("device_id", [-1, 1, 1024, 2**63 - 1])
-def test_a_device_that_is_not_there(regions, device, device_id):
-    with pytest.raises(BadRequest, match="failed to register shared memory region: invalid args"):
+@pytest.mark.parametrize("device_id", [-(2**63), -1, 1, 1024, 2**63 - 1])
+@pytest.mark.parametrize("count", ["1 GPU", "2 GPUs"])
+def test_a_device_that_is_not_there(regions, device, device_id, count):
+    device.count = int(count[0])
+    device_id += device.count - 1 if device_id == 1 else 0
+    text = f"(region 'c': device_id is {device_id}, the server sees {count}, counted from 0)"
+    with pytest.raises(BadRequest) as refused:
         registered(regions.register_cuda, "c", device.handle("a"), device_id, 10)
+    assert str(refused.value) == f"failed to register shared memory region: invalid args {text}"
+    assert regions.cuda_status("") == []
+
+
+def test_a_region_needs_a_name(regions, device, shm):
+    for family, register, values in (
+        ("system", regions.register_system, (shm.key, 0, 10)),
+        ("cuda", regions.register_cuda, (device.handle("a"), 0, 10)),
+    ):
+        with pytest.raises(BadRequest) as refused:
+            register("", *values)
+        assert str(refused.value) == f"'region name' is necessary to register {family} shared memory region"
+    assert len(regions.table) == 0
+
+
+def test_a_handle_that_is_refused_is_told_with_its_region(regions, device):
+    with pytest.raises(BadRequest, match=r"cudaIpcMemHandle_t \(region 'c': it has 2 bytes, a handle has 64\)$"):
+        regions.register_cuda("c", b"ab", 0, 10)
+    text = r"^failed to register shared memory region: invalid args \(region 'c': no such handle\): most likely the "
+    with pytest.raises(BadRequest, match=text):
+        registered(regions.register_cuda, "c", device.handle("other"), 0, 10)
+
+
+def test_a_gpu_without_room_is_told_with_the_region(device):
+    class Full(HostDevice):
+        def open(self, handle, device):
+            raise Unopened("cuIpcOpenMemHandle_v2: out of memory", is_full=True)
+
+    regions = ClientRegions(Full, allowed=True)
+    text = "region 'c': cuIpcOpenMemHandle_v2: out of memory: GPU 0 has no room for what the driver makes for it; free"
+    with pytest.raises(Unavailable, match=text):
+        registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
 
 
 def test_gpus_are_looked_for_when_the_first_handle_comes_and_again_when_there_was_none(device):
@@ -243,7 +287,7 @@ def busy():
 
 
 @pytest.mark.parametrize("name", ["c", ""])
-def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
+def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, caplog, name):  # noqa: PLR0917
     async def hanging():
         for each in "cd":
             await regions.register_cuda(each, device.handle("a"), 0, 10)
@@ -260,12 +304,117 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
 
     others = "" if name else " and 1 others"
     text = (
-        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs or is busy with "
-        "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
-        "unregister again to wait again. Look whether "
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s; do not free the memory yet, and "
+        "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(hanging)
+    told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
+    assert len(told) == 2  # each call that waited
+    assert told[0].startswith(
+        f"shared memory region 'c'{others} unregistered, but not closed within 0.05 s: the host hangs or is busy"
+    )
+
+
+@pytest.mark.parametrize("more", ["", " and 1 others"])
+def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, more):
+    async def waiting():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        memory = regions.table.get("c").file.memory
+        memory.holders[1] = Holder("m_0_1", None)
+        if more:
+            memory.holders[2] = Holder("m_0_2", None)
+        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: instance m_0_1{more} had it open"):
+            await regions.unregister_cuda("c")
+        assert regions.unfinished() == [f"shared memory region 'c' still to be closed: {text}"]
+        memory.holders.clear()
+        del memory  # as the instances' tables do
+        await regions.unregister_cuda("c")
+        assert regions.unfinished() == []
+
+    text = (
+        f"instance m_0_1{more} had it open and closes it behind the batch that is executed, which takes long "
+        "(--execution-timeout-secs ends one that hangs)"
+    )
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    registered(waiting)
+    assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
+
+
+UNCLOSED = (
+    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before they have ended: end "
+    "the server, or unload the model of an instance"
+)
+
+
+@pytest.fixture
+def register(regions, device):
+    """Register a region: what is told when it is to be closed may be said in the list that this gives."""
+
+    async def register(name):
+        await regions.register_cuda(name, device.handle("a"), 0, 10)
+        return regions.table.get(name).file.memory.unclosed
+
+    return register
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_who_unregisters_is_told_once_that_the_driver_does_not_close_it(regions, register, name):
+    async def refused():
+        for each in "cd":
+            (await register(each)).append(f"the server (cuIpcCloseMemHandle: {each})")
+        answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        await asyncio.wait(answers)
+        where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
+        for each in answers:
+            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}"
+            assert isinstance(each.exception(), Internal)
+        await regions.unregister_cuda(name)
+        await register("c")
+        await regions.unregister_cuda("c")
+
+    others = "" if name else " and 1 others"
+    registered(refused)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
+    async def late():
+        (await register("c")).append("instance m_0_0 (no)")
+        busy()
+        left = regions.unregister_cuda("c")
+        left.cancel()
+        busy.over.set()
+        await asyncio.wait({regions._closing["c"].done})
+        await asyncio.sleep(0)
+        if again:
+            await register("c")
+        await regions.unregister_cuda("x")
+        with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in instance"):
+            await regions.unregister_cuda("c")
+        await regions.unregister_cuda("c")
+
+    registered(late)
+
+
+def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
+    async def never_asked():
+        for name in "cd":
+            (await register(name)).append("instance m_0_0 (no)")
+            regions.unregister_cuda(name).cancel()
+        await asyncio.wait({each.done for each in regions._closing.values()})
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
+            await register("e")
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("")
+        await register("e")
+
+    monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
+    registered(never_asked)
 
 
 def test_system_memory_is_unregistered_at_once(regions, busy, shm):
@@ -366,6 +515,13 @@ def test_a_cuda_registration_over_http(regions, device):
         ({}, 400, "Shared memory register request has no 'raw_handle' field"),
         ({"raw_handle": {}}, 500, "attempt to access non-existing object member 'b64'"),
         ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size'"),
+        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} ('device_id'"),
+        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} ('device_id'"),
+        (cuda_fields(byte_size=-1), 500, f"{NO_NUMBER} ('byte_size'"),
+        (
+            cuda_fields(device_id=-1), 400, "failed to register shared memory region: invalid args (region 'c': "
+            "device_id is -1, the server sees 1 GPU, counted from 0)",
+        ),
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1},
             500,
@@ -374,12 +530,12 @@ def test_a_cuda_registration_over_http(regions, device):
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1, "device_id": 0},
             400,
-            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+            f"{NO_HANDLE} (region 'c': it has 3 bytes, a handle has 64)",
         ),
         (
             {"raw_handle": {"b64": "!"}, "byte_size": 1, "device_id": 0},
             400,
-            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+            f"{NO_HANDLE} (region 'c': ",
         ),
     ],
 )
@@ -429,6 +585,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
             await coming
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(late)
 
 
@@ -453,7 +610,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, devi
         await regions.register_cuda("c", device.handle("a"), 0, 10)
         busy()
         first = regions.unregister_cuda("c")
-        regions._close("c", regions_module.Closing(done(), "GPU 1"))  # as of another GPU
+        regions._close("c", regions_module.Closing(done(), lambda: "GPU 1 hangs"))  # as of another GPU
         second = regions.unregister_cuda("c")
         await asyncio.wait({first, second})
         for each in (first, second):
@@ -468,6 +625,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, devi
         return future
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(again)
 
 
