@@ -100,7 +100,7 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
-    if cuda.is_busy:  # the driver's own end might wait for a GPU that hangs
+    if cuda.busy:  # the driver's own end might wait for a GPU that hangs
         os._exit(code)
     return code
 
@@ -125,6 +125,7 @@ class Server:
     ) -> None:
         self._settings = settings
         self._loop = loop
+        self._cuda = cuda
         self._clock = MachineClock()
         self._registry = Registry(
             strict_readiness=settings.life.strict_readiness, namespaces=settings.repository.namespacing
@@ -448,6 +449,10 @@ class Server:
         await self._supervisor.lifecycle.stop()  # who waits for a load is told, before they are waited for
         if await drain(self._fronts, self._supervisor, countdown):
             return 0
+        for text in self._regions.unfinished():
+            log.error("%s", text)
+        for whose in self._cuda.busy:
+            log.error("%s has not ended a call", whose)
         log.error("Exit timeout expired. Exiting immediately.")
         return 1
 

@@ -572,6 +572,8 @@ are refused.  As HTTP_STREAM_WAITING_MAX."""
 GPU_REGION_SECONDS_MAX: Final = 45
 """For a client's region to be opened, or to be closed by the server and all instances; then the client is told so.
 Below the 60 s that tritonclient waits."""
+GPU_REGION_TOLD_SECONDS: Final = 5
+"""The log says what unregistering waits for when it has waited so long."""
 GPU_REGION_USED_SECONDS: Final = 1
 """Unregistering waits so long for requests that use the region: a decoupled model lets go of inputs behind its last
 response."""

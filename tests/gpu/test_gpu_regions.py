@@ -12,7 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tisfast.errors import BadRequest
+from tisfast.native.cuda import Unopened
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -41,10 +41,8 @@ def test_a_handle_may_be_opened_twice_and_is_closed(cuda, export):
 
 
 def test_what_is_no_handle_is_refused_with_the_driver_s_reason(cuda):
-    with pytest.raises(BadRequest, match="failed to register shared memory region: invalid args \\(cuIpcOpenMemHandle"):
+    with pytest.raises(Unopened, match="^cuIpcOpenMemHandle_v2: "):
         cuda.open(b"\x07" * 64, 0)
-    with pytest.raises(BadRequest, match="device_id is 900"):
-        cuda.open(b"\x07" * 64, 900)
 
 
 @pytest.fixture(params=["http", "grpc"])
@@ -81,7 +79,7 @@ def test_what_a_registration_says_wrong(asked, export):
     handle = base64.b64encode(memory.handle)
     with pytest.raises(InferenceServerException, match="invalid args \\(byte_size"):
         client.register_cuda_shared_memory("r", handle, 0, 1 << 40)
-    with pytest.raises(InferenceServerException, match="invalid args \\(device_id is 900"):
+    with pytest.raises(InferenceServerException, match="device_id is 900, the server sees"):
         client.register_cuda_shared_memory("r", handle, 900, 64)
     client.register_cuda_shared_memory("r", handle, 0, 64)
     with pytest.raises(InferenceServerException, match="already in manager"):

@@ -7,8 +7,9 @@ import os
 import uuid
 from pathlib import Path
 
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import Internal
 from tisfast.executor import Lane
+from tisfast.native.cuda import Unopened
 
 
 class ShmFile:
@@ -45,7 +46,7 @@ class HostDevice:
 
     def __init__(self, **memories: bytes) -> None:
         self.memories = {name: bytearray(data) for name, data in memories.items()}
-        self.open_count = 0
+        self.open_count, self.count = 0, 1
         self.fails = ""  # what copies are refused with
 
     def handle(self, name: str) -> bytes:
@@ -60,7 +61,7 @@ class HostDevice:
     def open(self, handle: bytes, device: int) -> HostMemory:
         name = handle.rstrip(b"\0").decode()
         if name not in self.memories or device != 0:
-            raise BadRequest("failed to register shared memory region: invalid args (no such handle)")
+            raise Unopened("no such handle")
         return HostMemory(self, self.memories[name])
 
 
@@ -71,7 +72,7 @@ class HostMemory:
 
     def __init__(self, device: HostDevice, data: bytearray) -> None:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
-        self.holders = {}
+        self.holders, self.unclosed = {}, []
         device.open_count += 1
 
     def lane(self, nbytes: int) -> Lane:

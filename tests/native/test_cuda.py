@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import threading
 
 import pytest
 
-from tisfast.errors import BadRequest, Internal, Unavailable
-from tisfast.native.cuda import Cuda, CudaMissing
+from tisfast.errors import Internal, Unavailable
+from tisfast.native.cuda import Cuda, CudaMissing, OneCuda, Unopened
 
 SOURCE = r"""
 #include <stdint.h>
@@ -135,21 +136,57 @@ def test_two_devices_have_their_own_contexts_and_streams(library, driver):
 
 
 def test_a_handle_that_is_none_names_the_drivers_reason(library):
-    text = r"failed to register shared memory region: invalid args \(cuIpcOpenMemHandle_v2: no context\)"
-    with pytest.raises(BadRequest, match=text):
+    with pytest.raises(Unopened, match="^cuIpcOpenMemHandle_v2: no context$") as refused:
         Cuda(library).open(handle(32, mark=0), 0)
+    assert not refused.value.is_full
 
 
-def test_a_device_that_is_not_there(library):
-    with pytest.raises(BadRequest, match=r"invalid args \(device_id is 2, there are 2 GPUs\)"):
-        Cuda(library).open(handle(32), 2)
+TO_STAY = r": error 700\. If the client has freed this memory, .* register it anew with memory that is there$"
 
 
-def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
-    memory = Cuda(library).open(handle(32), 0)
+def test_a_copy_that_fails_is_an_error_of_the_request_with_the_remedy(library, driver):
+    cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
+    reading, writing = (cuda.open(handle(32), device) for device in (0, 1))
     driver.fail_copy.value = 1
-    with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: error 700"):
-        memory.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+    with pytest.raises(Internal, match=f"^copying 4 bytes of GPU memory failed: cuMemcpyDtoHAsync_v2{TO_STAY}"):
+        reading.to_host(0, address, 4)
+    with pytest.raises(Internal, match=f"^copying 4 bytes of GPU memory failed: cuMemcpyHtoDAsync_v2{TO_STAY}"):
+        writing.from_host(0, address, 4)
+
+
+@pytest.mark.parametrize("to_client", [True, False])
+def test_what_is_copied_from_or_to_memory_of_a_client_has_its_remedy(library, driver, to_client):
+    cuda = Cuda(library)
+    given, lent = cuda.open(handle(32), 0), cuda.allocate(0, 64)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match=f"cuMemcpyDtoDAsync_v2{TO_STAY}"):
+        (given if to_client else lent).from_device(0, lent if to_client else given, 0, 4)
+
+
+def test_memory_of_the_server_needs_no_remedy_of_a_client(library, driver):
+    lent = Cuda(library).allocate(0, 64)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="cuMemcpyHtoDAsync_v2: error 700$"):
+        lent.from_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+
+
+def test_what_the_driver_does_not_close_is_told(library, driver):
+    cuda = Cuda(library)
+    memory = cuda.open(handle(32), 0)
+    unclosed = memory.unclosed
+    driver.fail_back.value = 1
+    del memory
+    given_back(cuda, 0)
+    assert unclosed == ["the server (cuIpcCloseMemHandle: no context)"]
+
+
+def test_which_gpu_is_at_work_is_told(library):
+    cuda, begun, over = Cuda(library), threading.Event(), threading.Event()
+    assert cuda.busy == OneCuda().busy == []
+    cuda.lane(1).submit(lambda: begun.set() or over.wait(60))
+    begun.wait(60)
+    assert cuda.busy == ["GPU 1"]
+    over.set()
 
 
 def test_memory_for_others_is_allocated_on_the_gpu_of_a_uuid_and_freed_with_its_last_reference(library, driver):
@@ -244,9 +281,9 @@ def test_copies_in_fail_as_copies_out_do(library, driver):
 def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_again(library, driver):
     cuda = Cuda(library)
     driver.fail_context.value = 1
-    text = "failed to register shared memory region: cuDevicePrimaryCtxRetain: error 2: GPU 0 has no room"
-    with pytest.raises(Unavailable, match=text):
+    with pytest.raises(Unopened, match="^cuDevicePrimaryCtxRetain: error 2$") as refused:
         cuda.open(handle(32), 0)
+    assert refused.value.is_full
     driver.fail_context.value = 0
     assert cuda.open(handle(32), 0).nbytes == 32
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import registered
-from tisfast.errors import BadRequest, Unavailable
+from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
+from tisfast.native.cuda import Holder
 from tisfast.operations import regions as regions_module
 from tisfast.operations.regions import ClientRegions
 
@@ -42,7 +43,7 @@ def busy():
 
 
 @pytest.mark.parametrize("name", ["c", ""])
-def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, name):
+def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, caplog, name):  # noqa: PLR0917
     async def hanging():
         for each in "cd":
             await regions.register_cuda(each, device.handle("a"), 0, 10)
@@ -59,12 +60,117 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
 
     others = "" if name else " and 1 others"
     text = (
-        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s: the host hangs or is busy with "
-        "others' work, or an instance that had it open executes one batch for long. Do not free the memory yet; "
-        "unregister again to wait again. Look whether "
+        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s; do not free the memory yet, and "
+        "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(hanging)
+    told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
+    assert len(told) == 2  # each call that waited
+    assert told[0].startswith(
+        f"shared memory region 'c'{others} unregistered, but not closed within 0.05 s: the host hangs or is busy"
+    )
+
+
+@pytest.mark.parametrize("more", ["", " and 1 others"])
+def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, more):
+    async def waiting():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        memory = regions.table.get("c").file.memory
+        memory.holders[1] = Holder("m_0_1", None)
+        if more:
+            memory.holders[2] = Holder("m_0_2", None)
+        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: instance m_0_1{more} had it open"):
+            await regions.unregister_cuda("c")
+        assert regions.unfinished() == [f"shared memory region 'c' still to be closed: {text}"]
+        memory.holders.clear()
+        del memory  # as the instances' tables do
+        await regions.unregister_cuda("c")
+        assert regions.unfinished() == []
+
+    text = (
+        f"instance m_0_1{more} had it open and closes it behind the batch that is executed, which takes long "
+        "(--execution-timeout-secs ends one that hangs)"
+    )
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    registered(waiting)
+    assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
+
+
+UNCLOSED = (
+    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before they have ended: end "
+    "the server, or unload the model of an instance"
+)
+
+
+@pytest.fixture
+def register(regions, device):
+    """Register a region: what is told when it is to be closed may be said in the list that this gives."""
+
+    async def register(name):
+        await regions.register_cuda(name, device.handle("a"), 0, 10)
+        return regions.table.get(name).file.memory.unclosed
+
+    return register
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_who_unregisters_is_told_once_that_the_driver_does_not_close_it(regions, register, name):
+    async def refused():
+        for each in "cd":
+            (await register(each)).append(f"the server (cuIpcCloseMemHandle: {each})")
+        answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        await asyncio.wait(answers)
+        where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
+        for each in answers:
+            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}"
+            assert isinstance(each.exception(), Internal)
+        await regions.unregister_cuda(name)
+        await register("c")
+        await regions.unregister_cuda("c")
+
+    others = "" if name else " and 1 others"
+    registered(refused)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
+    async def late():
+        (await register("c")).append("instance m_0_0 (no)")
+        busy()
+        left = regions.unregister_cuda("c")
+        left.cancel()
+        busy.over.set()
+        await asyncio.wait({regions._closing["c"].done})
+        await asyncio.sleep(0)
+        if again:
+            await register("c")
+        await regions.unregister_cuda("x")
+        with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in instance"):
+            await regions.unregister_cuda("c")
+        await regions.unregister_cuda("c")
+
+    registered(late)
+
+
+def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
+    async def never_asked():
+        for name in "cd":
+            (await register(name)).append("instance m_0_0 (no)")
+            regions.unregister_cuda(name).cancel()
+        await asyncio.wait({each.done for each in regions._closing.values()})
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
+            await register("e")
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("")
+        await register("e")
+
+    monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
+    registered(never_asked)
 
 
 def test_system_memory_is_unregistered_at_once(regions, busy):
@@ -149,6 +255,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
             await coming
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(late)
 
 
@@ -173,7 +280,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, devi
         await regions.register_cuda("c", device.handle("a"), 0, 10)
         busy()
         first = regions.unregister_cuda("c")
-        regions._close("c", regions_module.Closing(done(), "GPU 1"))  # as of another GPU
+        regions._close("c", regions_module.Closing(done(), lambda: "GPU 1 hangs"))  # as of another GPU
         second = regions.unregister_cuda("c")
         await asyncio.wait({first, second})
         for each in (first, second):
@@ -188,6 +295,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, devi
         return future
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(again)
 
 

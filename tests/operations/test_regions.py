@@ -13,12 +13,14 @@ from tests.native.helpers import HostDevice, ShmFile
 from tests.operations.helpers import Served, ask, registered, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
-from tisfast.native.cuda import CudaMissing
+from tisfast.native.cuda import CudaMissing, Unopened
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
+NO_NUMBER = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+NO_HANDLE = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
 
 
 @pytest.fixture
@@ -53,6 +55,12 @@ def http(regions):
         return response.status, json.loads(response.body) if response.body else None
 
     return send
+
+
+def cuda_fields(**values):
+    """The body of a registration of memory that a HostDevice has as `a`."""
+    encoded = base64.b64encode(b"a".ljust(64, b"\0")).decode()
+    return {"raw_handle": {"b64": encoded}, "device_id": 0, "byte_size": 10, **values}
 
 
 def says(text):
@@ -152,14 +160,50 @@ def test_the_number_of_regions_and_the_length_of_names_are_bounded(regions, shm)
     full = ClientRegions(lambda: device, allowed=True)
     for i in range(REGIONS_MAX):
         registered(full.register_cuda, str(i), device.handle("a"), 0, 10)
-    with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered, which is the limit"):
+    with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered or being closed, which is the limit"):
         full.register_system("one more", shm.key, 0, 10)
 
 
-@pytest.mark.parametrize("device_id", [-1, 1, 1024, 2**63 - 1])
-def test_a_device_that_is_not_there(regions, device, device_id):
-    with pytest.raises(BadRequest, match="failed to register shared memory region: invalid args"):
+@pytest.mark.parametrize("device_id", [-(2**63), -1, 1, 1024, 2**63 - 1])
+@pytest.mark.parametrize("count", ["1 GPU", "2 GPUs"])
+def test_a_device_that_is_not_there(regions, device, device_id, count):
+    device.count = int(count[0])
+    device_id += device.count - 1 if device_id == 1 else 0
+    text = f"(region 'c': device_id is {device_id}, the server sees {count}, counted from 0)"
+    with pytest.raises(BadRequest) as refused:
         registered(regions.register_cuda, "c", device.handle("a"), device_id, 10)
+    assert str(refused.value) == f"failed to register shared memory region: invalid args {text}"
+    assert regions.cuda_status("") == []
+
+
+def test_a_region_needs_a_name(regions, device, shm):
+    for family, register, values in (
+        ("system", regions.register_system, (shm.key, 0, 10)),
+        ("cuda", regions.register_cuda, (device.handle("a"), 0, 10)),
+    ):
+        with pytest.raises(BadRequest) as refused:
+            register("", *values)
+        assert str(refused.value) == f"'region name' is necessary to register {family} shared memory region"
+    assert len(regions.table) == 0
+
+
+def test_a_handle_that_is_refused_is_told_with_its_region(regions, device):
+    with pytest.raises(BadRequest, match=r"cudaIpcMemHandle_t \(region 'c': it has 2 bytes, a handle has 64\)$"):
+        regions.register_cuda("c", b"ab", 0, 10)
+    text = r"^failed to register shared memory region: invalid args \(region 'c': no such handle\): most likely the "
+    with pytest.raises(BadRequest, match=text):
+        registered(regions.register_cuda, "c", device.handle("other"), 0, 10)
+
+
+def test_a_gpu_without_room_is_told_with_the_region(device):
+    class Full(HostDevice):
+        def open(self, handle, device):
+            raise Unopened("cuIpcOpenMemHandle_v2: out of memory", is_full=True)
+
+    regions = ClientRegions(Full, allowed=True)
+    text = "region 'c': cuIpcOpenMemHandle_v2: out of memory: GPU 0 has no room for what the driver makes for it; free"
+    with pytest.raises(Unavailable, match=text):
+        registered(regions.register_cuda, "c", device.handle("a"), 0, 10)
 
 
 def test_gpus_are_looked_for_when_the_first_handle_comes_and_again_when_there_was_none(device):
@@ -303,6 +347,13 @@ def test_a_cuda_registration_over_http(regions, device):
         ({}, 400, "Shared memory register request has no 'raw_handle' field"),
         ({"raw_handle": {}}, 500, "attempt to access non-existing object member 'b64'"),
         ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size'"),
+        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} ('device_id'"),
+        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} ('device_id'"),
+        (cuda_fields(byte_size=-1), 500, f"{NO_NUMBER} ('byte_size'"),
+        (
+            cuda_fields(device_id=-1), 400, "failed to register shared memory region: invalid args (region 'c': "
+            "device_id is -1, the server sees 1 GPU, counted from 0)",
+        ),
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1},
             500,
@@ -311,12 +362,12 @@ def test_a_cuda_registration_over_http(regions, device):
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1, "device_id": 0},
             400,
-            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+            f"{NO_HANDLE} (region 'c': it has 3 bytes, a handle has 64)",
         ),
         (
             {"raw_handle": {"b64": "!"}, "byte_size": 1, "device_id": 0},
             400,
-            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+            f"{NO_HANDLE} (region 'c': ",
         ),
     ],
 )

@@ -138,6 +138,9 @@ TABLE: Final[list[Deliberate]] = [
     Deliberate('10.07', "A machine without a GPU is called so.", {
         "regions: CUDA without GPU": ('400 failed to register shared memory region: invalid args | 200', "400 failed to register CUDA shared memory region: 'c', GPUs not supported (..."),
     }),
+    Deliberate('10.07', "A GPU below zero is a GPU that is not there, as over gRPC, and as one above the last; 2.51 takes it for broken JSON.", {
+        "regions: CUDA on a GPU below zero": ('500 attempt to access JSON non-unsigned-integer as unsigned-integer | 200', "400 failed to register CUDA shared memory region: 'c', GPUs not supported (..."),
+    }),
     Deliberate('2.01', "Inference-Header-Content-Length must be a number, and one: newer Triton refuses another text, 2.51 reads what it can of it (a front end that guesses where the JSON ends can be tricked). The body is left unread, so the connection ends.", {
         "head length negative": ('400 inference header size should be in range (0, 232), got: -1', '400, connection: close inference header size should be in range (0, 232), got: -1'),
         "head length text": ("400 [request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'add_sub' model configuration", '400, connection: close Unable to parse Inference-Header-Content-Length, got: x'),

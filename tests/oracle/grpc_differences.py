@@ -53,6 +53,9 @@ BY_CALL: Final[dict[str, str]] = {name: ours for calls in TABLE.values() for nam
 TALKS: Final[dict[str, tuple[str, str]]] = {
     "part of a file": ("2.51 adds the region's offset twice, and reads what lies behind the mapping", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4']}], 'raw_output_contents': ['AACARAAggEQAQIBEAGCARA==']}"),
     "bad register no key": ("Newer Triton refuses a key that names no file", "INVALID_ARGUMENT cannot register shared memory region 'g' - invalid shm key ''"),
+    "bad register no name": ("A region needs a name, as over HTTP: without one, all are unregistered", "INVALID_ARGUMENT 'region name' is necessary to register system shared memory region"),
+    "CUDA without a name": ("A region needs a name, as over HTTP: without one, all are unregistered", "INVALID_ARGUMENT 'region name' is necessary to register cuda shared memory region"),
+    "CUDA on a GPU below zero": ("Says that there is no GPU", "INVALID_ARGUMENT failed to register CUDA shared memory region: 'c', GPUs not supported"),
     "bad register no size": ("What a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
     "bad register reserved": ("Newer Triton refuses its backend's own regions", "INVALID_ARGUMENT cannot register shared memory region 'g' with key"),
     "bad register an offset that overflows": ("What a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),

@@ -19,10 +19,10 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tisfast import limits, tuning
-from tisfast.errors import BadRequest, Internal, Unavailable
+from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 
 log = logging.getLogger("tisfast.gpu")
@@ -30,6 +30,7 @@ HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
 UUID_BYTES: Final = 16
 LIBRARY: Final = "libcuda.so.1"
+THE_DRIVER: Final = "the NVIDIA driver"
 HANGS: Final = (
     "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
     "the server again"
@@ -44,18 +45,30 @@ OWNER_GONE: Final = (
     'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
 )
 """Why a handle cannot be opened, the likeliest reason first."""
+_TO_STAY: Final = (
+    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
+    "register it anew with memory that is there"
+)
+"""What to do when a copy of a client's memory fails."""
 
 
 class CudaMissing(Exception):
     """This machine, or this server, has no GPU to offer; the text says why."""
 
 
-class Unopened(BadRequest):
-    """The driver refuses a handle; `reason` is its call and text."""
+class Unopened(Exception):
+    """The driver refuses a handle; the text is its call and reason.  is_full: the GPU has no room for what it makes."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"failed to register shared memory region: invalid args ({reason}): {OWNER_GONE}")
-        self.reason = reason
+    def __init__(self, reason: str, *, is_full: bool = False) -> None:
+        super().__init__(reason)
+        self.is_full = is_full
+
+
+class Holder(NamedTuple):
+    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
+
+    name: str
+    end: Callable[[str], None]
 
 
 class DeviceMemory(Protocol):
@@ -63,13 +76,14 @@ class DeviceMemory(Protocol):
 
     uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
     in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
-    open, each with what ends it.
+    open; unclosed, of a client's: the processes whose driver has refused to close it, each with the reason.
     """
 
     nbytes: int
     uuid: bytes
     is_lent: bool
-    holders: dict[object, Callable[[str], None]]
+    holders: dict[object, Holder]
+    unclosed: list[str]
 
     def lane(self, nbytes: int) -> Lane:
         """Where copies of so many bytes are made."""
@@ -85,10 +99,12 @@ class DeviceMemory(Protocol):
 
 
 class Devices(Protocol):
-    """Whatever can open handles."""
+    """Whatever can open handles.  count: of GPUs; those below it are there."""
+
+    count: int
 
     def lane(self, device: int) -> Lane:
-        """Where `open` is to be called.  Raises BadRequest when there is no such GPU."""
+        """Where `open` is to be called."""
 
     async def ready(self, device: int, seconds: float) -> None:
         """Before `open`: a GPU that was lost begins anew when nobody has memory of it open.
@@ -97,7 +113,7 @@ class Devices(Protocol):
         """
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
-        """handle: HANDLE_BYTES long.  Raises BadRequest, Unopened where the driver refuses it."""
+        """handle: HANDLE_BYTES long.  Raises Unopened where the driver refuses it, Unavailable."""
 
 
 class _Handle(ctypes.Structure):
@@ -190,7 +206,7 @@ class Lanes:
 
 def driver_lane() -> Lane:
     """A thread for the driver's start, which may hang, too."""
-    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", "the NVIDIA driver", HANGS)
+    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS)
 
 
 class _Device:
@@ -229,8 +245,8 @@ class _Device:
                 self._on_lost()
             raise
 
-    def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
-        """Raises Internal."""
+    def copy(self, name: str, to: int, source: int, nbytes: int, remedy: str) -> None:
+        """remedy: of a failure, behind the driver's reason.  Raises Internal."""
         if self.lost:
             raise Internal(
                 f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
@@ -241,19 +257,23 @@ class _Device:
             self.call(name, to, source, nbytes, stream)
             self.call("cuStreamSynchronize", stream)
         except _Failed as error:
-            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
+            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
-    def give_back(self, memory: _Memory, name: str, base: int) -> None:
-        """Call `name` for the memory at `base` when nobody refers to `memory` any more.
+    def closes(self, memory: _Opened, base: int) -> None:
+        """Close what is open at `base` when nobody refers to `memory` any more; its `unclosed` has a refusal.
 
         At the end of the process the driver does that itself.
         """
-        weakref.finalize(memory, self.lanes.long.post, partial(self._give_back, name, base)).atexit = False
+        weakref.finalize(memory, self.lanes.long.post, partial(self._close, base, memory.unclosed)).atexit = False
 
     def lends(self, memory: Allocated, base: int) -> None:
         """The same of memory that others may have open: while it is there, a lost context is not reset."""
         self.lent += 1
         weakref.finalize(memory, self.lanes.long.post, partial(self._take_back, base)).atexit = False
+
+    def _close(self, base: int, unclosed: list[str]) -> None:
+        if refusal := self._give_back("cuIpcCloseMemHandle", base):
+            unclosed.append(f"the server ({refusal})")
 
     def _take_back(self, base: int) -> None:
         self._give_back("cuMemFree_v2", base)
@@ -261,9 +281,10 @@ class _Device:
         if self.lost and not self.lent:
             self.over.set_result(None)
 
-    def _give_back(self, name: str, base: int) -> None:
+    def _give_back(self, name: str, base: int) -> str:
+        """Why the driver refuses it; "" when it is done."""
         if self.lost:  # it goes with its context
-            return
+            return ""
         try:
             self.call(name, base)
         except _Failed as error:
@@ -273,6 +294,8 @@ class _Device:
                     "%s does not give memory back (%s): it stays in use until the server ends, and so may more of it, "
                     "which is not told again", self._name, error,
                 )  # fmt: skip
+            return str(error)
+        return ""
 
     def check_anew(self) -> None:
         """Raises Unavailable while its lost context must stay."""
@@ -292,11 +315,13 @@ class _Memory:
     """A DeviceMemory that somebody keeps, from `base` on."""
 
     is_lent = False
+    remedy = ""  # of a copy that fails
 
     def __init__(self, device: _Device, base: int, nbytes: int) -> None:
         self._device, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
-        self.holders: dict[object, Callable[[str], None]] = {}
+        self.holders: dict[object, Holder] = {}
+        self.unclosed: list[str] = []
 
     def lane(self, nbytes: int) -> Lane:
         """See DeviceMemory."""
@@ -304,11 +329,11 @@ class _Memory:
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
-        self._device.copy("cuMemcpyDtoHAsync_v2", address, self._base + offset, nbytes)
+        self._device.copy("cuMemcpyDtoHAsync_v2", address, self._base + offset, nbytes, self.remedy)
 
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
-        self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
+        self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes, self.remedy)
 
     def from_device(self, offset: int, source: _Memory, start: int, nbytes: int) -> None:
         """See DeviceMemory.  By way of the host where the two overlap: CUDA does not say what a copy gives then."""
@@ -318,18 +343,21 @@ class _Memory:
             source.to_host(start, ctypes.addressof(crossing), nbytes)
             self.from_host(offset, ctypes.addressof(crossing), nbytes)
         else:
-            self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes)
+            self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes, self.remedy or source.remedy)
 
 
 class _Opened(_Memory):
     """Another process' memory."""
 
+    remedy = _TO_STAY
+
     def __init__(self, device: _Device, handle: bytes) -> None:
         base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
-        device.give_back(self, "cuIpcCloseMemHandle", base.value)
+        super().__init__(device, base.value, 0)
+        device.closes(self, base.value)
         device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
-        super().__init__(device, base.value, start.value + size.value - base.value)
+        self.nbytes = start.value + size.value - base.value
 
 
 class Allocated(_Memory):
@@ -367,17 +395,14 @@ class Cuda:
             raise CudaMissing(f"the NVIDIA driver offers no GPU: {error}") from error
         if count.value == 0:
             raise CudaMissing("the NVIDIA driver sees no GPU")
-        self._count = count.value
+        self.count = count.value
         self._devices: dict[int, _Device] = {}
         self._on_lost: Callable[[int], None] = _nobody_lends
-        self._lanes = {number: Lanes(number) for number in range(self._count)}
-        self._turns = {number: threading.Lock() for number in range(self._count)}
+        self._lanes = {number: Lanes(number) for number in range(self.count)}
+        self._turns = {number: threading.Lock() for number in range(self.count)}
 
     def lane(self, device: int) -> Lane:
         """See Devices; `allocate` and `uuid_of` are called there, too."""
-        if device >= self._count:
-            many = f"device_id is {device}, there are {self._count} GPUs"
-            raise BadRequest(f"failed to register shared memory region: invalid args ({many})")
         return self._lanes[device].long
 
     def watch(self, on_lost: Callable[[int], None]) -> None:
@@ -394,22 +419,16 @@ class Cuda:
             known.check_anew()
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a call for some GPU is under way, which may never end."""
-        return any(lanes.are_busy for lanes in self._lanes.values())
+    def busy(self) -> list[str]:
+        """The GPUs that a call is under way for, which may never end."""
+        return [lanes.long.whose for lanes in self._lanes.values() if lanes.are_busy]
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
-        self.lane(device)
         try:
             return _Opened(self._device(device), handle)
         except _Failed as error:
-            if error.code == _OUT_OF_MEMORY:
-                raise Unavailable(
-                    f"failed to register shared memory region: {error}: GPU {device} has no room for what the driver "
-                    "makes for it; free some there, and try again"
-                ) from error
-            raise Unopened(str(error)) from error
+            raise Unopened(str(error), is_full=error.code == _OUT_OF_MEMORY) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""
@@ -422,7 +441,7 @@ class Cuda:
 
     def number_of(self, uuid: bytes) -> int:
         """The number here of the GPU with this UUID.  Waits for no GPU.  Raises Unavailable."""
-        for device in range(self._count):
+        for device in range(self.count):
             if self.uuid_of(device) == uuid:
                 return device
         raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
@@ -472,6 +491,8 @@ class OneCuda:
             return self._made
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a call of the driver's is under way, which may never end."""
-        return self._turn.locked() or self._made is not None and self._made.is_busy
+    def busy(self) -> list[str]:
+        """What a call of the driver's is under way for, which may never end."""
+        if self._turn.locked():
+            return [THE_DRIVER]
+        return [] if self._made is None else self._made.busy

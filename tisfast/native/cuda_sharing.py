@@ -174,7 +174,7 @@ class CudaSharing:
     def refusal(self, number: int) -> str:
         """Why no handle of this GPU, as CUDA counts them, can work; "" where one may."""
         seen = self._seen
-        refused = number < len(seen) and seen[number].ipc is False
+        refused = 0 <= number < len(seen) and seen[number].ipc is False
         return _NONE.format(number) if refused else self._crashed
 
     def refusal_of(self, uuid: bytes) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal
 from tisfast.operations.http_response import JSON, Response, json_response
+from tisfast.operations.regions import NO_HANDLE
 from tisfast.operations.route import Operation, Route, RouteRequest, done, route
 from tisfast.wire.json_data import load
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _PATH: Final = r"/v2/(?P<family>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?"
 DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
+INT64_MIN: Final = -(2**63)
 
 
 class RegionRoutes:
@@ -36,13 +38,11 @@ class RegionRoutes:
 
     def _register(self, request: RouteRequest) -> Response | Future[Response]:
         family, name, regions = request.match["family"], _name(request.match), self._service.regions
-        regions.check_allowed()
-        if not name:
-            raise BadRequest(f"'region name' is necessary to register {family} shared memory region")
+        regions.check_may_register(name, family)
         sent = load(request.body)
         fields = sent if isinstance(sent, dict) else {}
         if _is_cuda(request.match):
-            return ensure_future(_answered(regions.register_cuda(name, *_cuda_fields(fields))))
+            return ensure_future(_answered(regions.register_cuda(name, *_cuda_fields(fields, name))))
         regions.register_system(name, *_system_fields(fields))
         return DONE
 
@@ -83,7 +83,7 @@ class RegionRoutes:
                 "Forget one region, or all",
                 "",
                 result="no new request uses it, and GPU memory is closed",
-                errors=("400", "501", "503"),
+                errors=("400", "500", "501", "503"),
             ),
         ),
     )
@@ -114,18 +114,18 @@ def _system_fields(request: dict[str, object]) -> tuple[str, int, int]:
     return key, offset, _unsigned(request["byte_size"], "byte_size")
 
 
-def _cuda_fields(request: dict[str, object]) -> tuple[bytes, int, int]:
-    """raw_handle, device_id and byte_size."""
+def _cuda_fields(request: dict[str, object], name: str) -> tuple[bytes, int, int]:
+    """raw_handle, device_id and byte_size.  name: of the region, for errors."""
     if "raw_handle" not in request:
         raise BadRequest("Shared memory register request has no 'raw_handle' field")
     holder = request["raw_handle"]
     encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64"))
     byte_size = _unsigned(_member(request, "byte_size"), "byte_size")
-    device_id = _unsigned(_member(request, "device_id"), "device_id")
+    device_id = _integer(_member(request, "device_id"), "device_id", INT64_MIN)  # who knows the GPUs refuses others
     try:
         return base64.b64decode(encoded, validate=True), device_id, byte_size
     except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t ({error})") from error
+        raise BadRequest(f"{NO_HANDLE} (region '{name:.60}': {error})") from error
 
 
 def _member(owner: dict[str, object], field: str) -> object:
@@ -141,6 +141,10 @@ def _text(value: object) -> str:
 
 
 def _unsigned(value: object, field: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT64_MAX:
+    return _integer(value, field, 0)
+
+
+def _integer(value: object, field: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UINT64_MAX:
         raise Internal(f"attempt to access JSON non-unsigned-integer as unsigned-integer ('{field}' is {value!r:.40})")
     return value

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -15,23 +16,51 @@ from typing import Any, Final, NamedTuple
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
 from tisfast.executor import Lane, Overdue
-from tisfast.native.cuda import HANDLE_BYTES, HANGS, CudaMissing, DeviceMemory, Devices, Unopened, driver_lane
+from tisfast.native.cuda import (
+    HANDLE_BYTES,
+    HANGS,
+    OWNER_GONE,
+    CudaMissing,
+    DeviceMemory,
+    Devices,
+    Holder,
+    Unopened,
+    driver_lane,
+)
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceFile, DeviceRegion, Region, Regions, SystemRegion
 
+log = logging.getLogger("tisfast.gpu")
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+NO_HANDLE: Final = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
+INVALID: Final = "failed to register shared memory region: invalid args"
 RESERVED_PREFIX: Final = "triton_python_backend_shm_region_"
 FOLDER: Final = "/dev/shm"
 KEY_BYTES_MAX: Final = 255
 """A name in /dev/shm (NAME_MAX)."""
 
 
+class _StaysOpen(Exception):
+    """Memory that processes have not closed.  where: which, each with the driver's reason."""
+
+    def __init__(self, where: list[str]) -> None:
+        super().__init__(*where)
+        self.where = where
+
+
 class Closing(NamedTuple):
-    """Memory that is being closed.  whose: the GPU that does it, for errors; opens: it may be opened before."""
+    """Memory that is being closed.  waits: says for what, with the remedy; opens: it may be opened before."""
 
     done: asyncio.Future[None]
-    whose: str
+    waits: Callable[[], str]
     opens: bool = False
+
+    @property
+    def refusals(self) -> list[str]:
+        """Where it stays open, now that this is done."""
+        ended = self.done.done() and not self.done.cancelled()
+        error = self.done.exception() if ended else None
+        return error.where if isinstance(error, _StaysOpen) else []
 
 
 class ClientRegions:
@@ -71,7 +100,7 @@ class ClientRegions:
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Map part of the POSIX shared-memory object `key`.  Raises TisError."""
-        self.check_allowed()
+        self.check_may_register(name, "system")
         _check_key(name, key)
         self._check_name(name)
         self.table.add(SystemRegion(name, key, _open(key), offset, byte_size))
@@ -95,22 +124,16 @@ class ClientRegions:
 
         The name is taken when this returns, so what is asked for later meets it, whatever the thread has done by then.
         """
-        self.check_allowed()
+        self.check_may_register(name, "cuda")
         if len(raw_handle) != HANDLE_BYTES:
             raise BadRequest(
-                "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t "
-                f"(it has {len(raw_handle)} bytes, a handle has {HANDLE_BYTES})"
+                f"{NO_HANDLE} (region '{name:.60}': it has {len(raw_handle)} bytes, a handle has {HANDLE_BYTES})"
             )
         self._check_name(name)
-        if not 0 <= device_id <= limits.DEVICE_MAX:
-            raise BadRequest(
-                f"failed to register shared memory region: invalid args (device_id {device_id} is not in 0 to "
-                f"{limits.DEVICE_MAX})"
-            )
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
         coming = asyncio.ensure_future(self._register(name, raw_handle, device_id, byte_size))
-        self._note(self._coming, name, Closing(coming, f"GPU {device_id}", opens=True))
+        self._note(self._coming, name, Closing(coming, partial(_hangs, f"GPU {device_id}"), opens=True))
         return coming
 
     def unregister_cuda(self, name: str) -> asyncio.Future[None]:
@@ -121,7 +144,7 @@ class ClientRegions:
         """
         self.check_allowed()
         for removed in self._remove(name, cuda=True):
-            self._let_go(removed.name, self._known().lane(removed.device), removed)
+            self._let_go(removed.name, self._known().lane(removed.device), removed.unclosed, removed)
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
                 self._close(each, coming)
@@ -135,8 +158,9 @@ class ClientRegions:
             gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
             self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
         except TisError:
+            unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
-            self._let_go(name, self._known().lane(device_id))
+            self._let_go(name, self._known().lane(device_id), unclosed)
             raise
         del self._coming[name]
 
@@ -145,10 +169,10 @@ class ClientRegions:
         coming = self._coming.get(name)
         return coming is not None and coming.done is asyncio.current_task()
 
-    def _let_go(self, name: str, lane: Lane, removed: _Removed | None = None) -> None:
+    def _let_go(self, name: str, lane: Lane, unclosed: list[str], removed: _Removed | None = None) -> None:
         """Nobody here refers to the memory of this name any more: it is closed when its GPU has done so.
 
-        removed: the region that it was; instances may have it open.
+        unclosed: of DeviceMemory; removed: the region that it was; instances may have it open.
         """
 
         async def closed() -> None:
@@ -156,16 +180,19 @@ class ClientRegions:
                 await removed.closed_by_instances()
             await lane.passed()
             await lane.passed()  # until then the thread that opened the memory may have referred to it
+            if unclosed:
+                raise _StaysOpen(unclosed)
 
-        self._close(name, Closing(asyncio.ensure_future(closed()), lane.whose))
+        def waits() -> str:
+            return (removed.waits() if removed is not None else "") or _hangs(lane.whose)
+
+        self._close(name, Closing(asyncio.ensure_future(closed()), waits))
 
     def _close(self, name: str, what: Closing) -> None:
         """Beside what is being closed under this name."""
         before = self._closing.get(name)
         if before is not None:
-            both = asyncio.ensure_future(_ended(before.done, what.done))
-            whose = what.whose if before.done.done() else before.whose
-            what = Closing(both, whose, before.opens or what.opens)
+            what = _both(before, what)
         self._note(self._closing, name, what)
 
     def _known(self) -> Devices:
@@ -175,10 +202,10 @@ class ClientRegions:
 
     @staticmethod
     def _note(names: dict[str, Closing], name: str, what: Closing) -> None:
-        """Under this name until it is done; who asked for it may have gone then."""
+        """Under this name until it is done, and a refusal until it is told; who asked for it may have gone then."""
 
         def done(future: asyncio.Future[None]) -> None:
-            if names.get(name) is what:
+            if names.get(name) is what and not what.refusals:
                 del names[name]
             if not future.cancelled():
                 future.exception()
@@ -187,26 +214,39 @@ class ClientRegions:
         what.done.add_done_callback(done)
 
     async def _closed(self, closing: dict[str, Closing]) -> None:
-        until = time.monotonic() + limits.GPU_REGION_SECONDS_MAX
-        late: set[asyncio.Future[None]] = set()
-        while not late:
+        """Wait for these, by name.  The log says once what is waited for so long; a refusal is told once."""
+        begun = time.monotonic()
+        if not await self._are_closed(closing, begun + limits.GPU_REGION_TOLD_SECONDS):
+            log.warning("%s: %s", _late(closing, limits.GPU_REGION_TOLD_SECONDS), _reasons(closing.values()))
+            if not await self._are_closed(closing, begun + limits.GPU_REGION_SECONDS_MAX):
+                raise Unavailable(
+                    f"{_late(closing, limits.GPU_REGION_SECONDS_MAX)}; do not free the memory yet, and unregister "
+                    f"again to wait again: {_reasons(closing.values())}"
+                )
+        refused = {name: each for name, each in closing.items() if each.refusals}
+        for name, each in refused.items():
+            if self._closing.get(name) is each:
+                del self._closing[name]
+        if refused:
+            where = ", in ".join(sorted({text for each in refused.values() for text in each.refusals}))
+            raise Internal(
+                f"{_named(refused)} unregistered, but not closed: the driver refuses that in {where}. Do not free the "
+                "memory before they have ended: end the server, or unload the model of an instance"
+            )
+
+    async def _are_closed(self, closing: dict[str, Closing], until: float) -> bool:
+        """Whether all of them are by then, time.monotonic().  What is opened too late comes in place of its opening."""
+        while True:
             waited = {each.done for each in closing.values() if not each.done.done()}
             if waited:
-                late = (await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0)))[1]
+                if (await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0)))[1]:
+                    return False
                 continue
-            # What was opened too late is closed behind that.
-            opening = [name for name, each in closing.items() if each.opens and name in self._closing]
-            closing = {name: self._closing[name] for name in opening}
-            if all(each.done.done() for each in closing.values()):
-                return
-        names = [name for name, each in closing.items() if each.done in late]
-        others = f" and {len(names) - 1} others" if names[1:] else ""
-        whose = ", ".join(sorted({closing[name].whose for name in names}))
-        raise Unavailable(
-            f"shared memory region '{names[0]:.60}'{others} unregistered, but not closed within "
-            f"{limits.GPU_REGION_SECONDS_MAX:g} s: {whose} hangs or is busy with others' work, or an instance that had "
-            f"it open executes one batch for long. Do not free the memory yet; unregister again to wait again. {HANGS}"
-        )
+            opening = [name for name, each in closing.items() if each.opens]
+            later = {name: now for name in opening if (now := self._closing.get(name, closing[name])) != closing[name]}
+            if not later:
+                return True
+            closing.update(later)
 
     # ---- both
 
@@ -222,23 +262,52 @@ class ClientRegions:
                     self._driver = driver_lane()
                 self._devices = await self._driver.call(self._load_devices, left())
             devices = self._devices
+            if not 0 <= device_id < devices.count:
+                gpus = f"{devices.count} GPU{'s' if devices.count > 1 else ''}"
+                raise BadRequest(
+                    f"{INVALID} (region '{name}': device_id is {device_id}, the server sees {gpus}, counted from 0)"
+                )
             lane = devices.lane(device_id)
             await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
             try:
                 return await lane.call(partial(devices.open, raw_handle, device_id), left())
             except Overdue:
-                self._let_go(name, lane)  # the driver may still open it
+                self._let_go(name, lane, [])  # the driver may still open it
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
         except Unopened as error:
-            self._sharing.failed("a CUDA region of a client was refused", error.reason, "clients are told so")
-            raise
+            if error.is_full:
+                raise Unavailable(
+                    f"failed to register shared memory region '{name}': {error}: GPU {device_id} has no room for what "
+                    "the driver makes for it; free some there, and try again"
+                ) from error
+            self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
+            raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
+
+    def unfinished(self) -> list[str]:
+        """What is being registered or closed, and what that waits for: a sentence for each."""
+        found = []
+        for what, names in (("registered", self._coming), ("closed", self._closing)):
+            by_reason: dict[str, list[str]] = {}
+            for name, each in names.items():
+                if not each.done.done():
+                    by_reason.setdefault(each.waits(), []).append(name)
+            found += [f"{_named(names)} still to be {what}: {why}" for why, names in by_reason.items()]
+        return found
 
     def check_allowed(self) -> None:
         """Raises Unsupported when clients may not register."""
         if not self._allowed:
             raise Unsupported(DISABLED)
+
+    def check_may_register(self, name: str, family: str) -> None:
+        """family: as in paths.  Raises Unsupported, or BadRequest without a name, which stands for all where they are
+        unregistered.
+        """
+        self.check_allowed()
+        if not name:
+            raise BadRequest(f"'region name' is necessary to register {family} shared memory region")
 
     def _check_name(self, name: str) -> None:
         if self.table.get(name) is not None or name in self._coming:
@@ -248,10 +317,10 @@ class ClientRegions:
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
                 f"{limits.REGION_NAME_BYTES_MAX} is the limit"
             )
-        if len(self.table) + len(self._coming) >= limits.REGIONS_MAX:
+        if len(self.table) + len(self._coming) + len(self._closing) >= limits.REGIONS_MAX:
             raise Unavailable(
-                f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered, which "
-                "is the limit; unregister those that are no longer used"
+                f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered or "
+                "being closed, which is the limit; unregister those that are no longer used"
             )
 
     def _chosen(self, name: str, *, cuda: bool) -> list[Region]:
@@ -283,7 +352,22 @@ class _Removed:
     def __init__(self, region: Region) -> None:
         self.name, self.device = region.name, region.device
         self._file = weakref.ref(region.file)
-        self._memory = weakref.ref(region.file.memory) if isinstance(region.file, DeviceFile) else None
+        memory = region.file.memory if isinstance(region.file, DeviceFile) else None
+        self._memory = None if memory is None else weakref.ref(memory)
+        self.unclosed: list[str] = [] if memory is None else memory.unclosed
+        self._holders: Mapping[object, Holder] = {} if memory is None else memory.holders
+        self._is_open = False
+
+    def waits(self) -> str:
+        """For the instances that it waits for now, with the remedy; "" when it waits for none."""
+        names = sorted({each.name for each in self._holders.values()})
+        if not self._is_open or not names:
+            return ""
+        others = f" and {len(names) - 1} others" if names[1:] else ""
+        return (
+            f"instance {names[0]}{others} had it open and closes it behind the batch that is executed, which takes "
+            "long (--execution-timeout-secs ends one that hangs)"
+        )
 
     async def closed_by_instances(self) -> None:
         """Wait until the instances that may have it open have closed it.
@@ -304,7 +388,9 @@ class _Removed:
 
         weakref.finalize(memory, gone).atexit = False
         del memory
+        self._is_open = True
         await asyncio.wait({future}, timeout=seconds)
+        self._is_open = False
 
 
 def _told(future: asyncio.Future[None]) -> None:
@@ -312,8 +398,35 @@ def _told(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def _ended(*futures: asyncio.Future[None]) -> None:
-    await asyncio.wait(futures)
+def _both(before: Closing, what: Closing) -> Closing:
+    def waits() -> str:
+        return (what if before.done.done() else before).waits()
+
+    return Closing(asyncio.ensure_future(_ended(before, what)), waits, before.opens or what.opens)
+
+
+async def _ended(*closings: Closing) -> None:
+    await asyncio.wait({each.done for each in closings})
+    if where := [text for each in closings for text in each.refusals]:
+        raise _StaysOpen(where)
+
+
+def _named(names: Iterable[str]) -> str:
+    first, *others = names
+    return f"shared memory region '{first:.60}'" + (f" and {len(others)} others" if others else "")
+
+
+def _late(closing: Mapping[str, Closing], seconds: float) -> str:
+    names = [name for name, each in closing.items() if not each.done.done()]
+    return f"{_named(names)} unregistered, but not closed within {seconds:g} s"
+
+
+def _reasons(closings: Iterable[Closing]) -> str:
+    return "; ".join(sorted({each.waits() for each in closings if not each.done.done()}))
+
+
+def _hangs(whose: str) -> str:
+    return f"{whose} hangs or is busy with others' work. {HANGS}"
 
 
 def _unsupported(name: str, why: object) -> BadRequest:

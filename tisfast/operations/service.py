@@ -41,8 +41,8 @@ EXTENSIONS: Final = (
 class RegionOperations(Protocol):
     """Shared memory that clients registered.  name "": all regions."""
 
-    def check_allowed(self) -> None:
-        """Raises Unsupported when clients may not register regions."""
+    def check_may_register(self, name: str, family: str) -> None:
+        """family: "system" or "cuda".  Raises Unsupported when clients may not register, BadRequest without a name."""
 
     def system_status(self, name: str) -> list[dict[str, Any]]:
         """Per region: name, key, offset, byte_size."""

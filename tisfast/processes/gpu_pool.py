@@ -23,7 +23,7 @@ from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.executor import Lane
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
-from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, driver_lane
+from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, Holder, driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
 from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
@@ -49,8 +49,11 @@ class BorrowerFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """The worker may name this memory in answers and calls from now on; None: it has given it back."""
 
-    def closed_there(self, share: int) -> None:
-        """The worker has closed GPU memory that it knew by this id, and was told that it knows no more."""
+    def closed_there(self, share: int, refusal: str) -> None:
+        """The worker has closed GPU memory that it knew by this id, and was told that it knows no more.
+
+        refusal: why its driver has not closed it, or "".
+        """
 
     def unopened(self, share: int) -> None:
         """The worker cannot open GPU memory that it knows by this id: it is to get copies in host memory."""
@@ -75,7 +78,7 @@ class _Loan(NamedTuple):
     """A part that is out.  holders: of it (Allocated); end: ends who it was lent to."""
 
     gpu: int
-    holders: Mapping[object, Callable[[str], None]]
+    holders: Mapping[object, Holder]
     end: Callable[[str], None]
 
 
@@ -290,10 +293,10 @@ class GpuPool:
     def _recall(self, device: int) -> None:
         """The server has lost a GPU: its parts are none any more, and who may have one open ends."""
         for gpu in [gpu for gpu, at in self._devices.items() if at == device and gpu in self._made]:
-            ends = [end for _, part in self._free[gpu] for end in part.holders.values()]
+            ends = [holder.end for _, part in self._free[gpu] for holder in part.holders.values()]
             for loan in list(self._out.values()):
                 if loan.gpu == gpu:
-                    ends += [loan.end, *loan.holders.values()]
+                    ends += [loan.end, *(holder.end for holder in loan.holders.values())]
             self._free[gpu].clear()
             self._made[gpu] = 0
             for end in set(ends):

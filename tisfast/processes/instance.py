@@ -85,7 +85,7 @@ class LinkFace(Protocol):
     def lend(self, memory: MemoryFile | None) -> None:
         """See gpu_pool.BorrowerFace."""
 
-    def closed_there(self, share: int) -> None:
+    def closed_there(self, share: int, refusal: str) -> None:
         """See gpu_pool.BorrowerFace."""
 
     def unopened(self, share: int) -> None:

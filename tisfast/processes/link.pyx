@@ -179,7 +179,7 @@ cdef class RingLink(Link):
         self.poller = poller
         self.channel = Channel()
         self.registry = registry
-        self.shares = ShareTable(self.channel, poller.loop)
+        self.shares = ShareTable(self.channel, poller.loop, instance)
         cdef OutputArena output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
         output.channel = self.channel
         self.output = output
@@ -245,9 +245,9 @@ cdef class RingLink(Link):
         if not self.closed:
             self.lent = memory
 
-    def closed_there(self, share) -> None:
+    def closed_there(self, share, refusal) -> None:
         """See ShareTable.closed_there."""
-        self.shares.closed_there(share)
+        self.shares.closed_there(share, refusal)
 
     def unopened(self, share) -> None:
         """Its worker cannot open GPU memory that it was told of, or lent (LENT): it is to get copies of that.

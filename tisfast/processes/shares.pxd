@@ -6,7 +6,8 @@ from tisfast.native.memory cimport MemoryFile
 cdef class ShareTable:
     """The share ids of one worker, and the socket over which it learns what they stand for (workers/WIRE.md, Foreign
     tensors).  Ids are this worker's own: another one may know the same file by another."""
-    cdef object socket, theirs, loop, outbox, names
+    cdef object socket, theirs, loop, outbox
+    cdef str instance
     cdef Channel channel
     cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
     cdef public object end       # ends the worker

@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 
 from tisfast import limits
+from tisfast.native.cuda import Holder
 
 cdef object log = logging.getLogger("tisfast.processes")
 
@@ -26,10 +27,11 @@ cdef int SHOW = 1, FORGET = 2, SHOW_DEVICE = 3
 
 
 cdef class ShareTable:
-    """channel: of the same worker."""
+    """channel: of the same worker; instance: its name."""
 
-    def __cinit__(self, Channel channel, loop):
+    def __cinit__(self, Channel channel, loop, str instance):
         self.channel = channel
+        self.instance = instance
         self.loop = loop
         self.open = {}
         self.shares = {}
@@ -59,15 +61,20 @@ cdef class ShareTable:
         self.outbox.clear()
         self.shares.clear()
         for share in list(self.open):
-            self.closed_there(share)
+            self.closed_there(share, "")
         self.socket.close()
         self.theirs.close()
 
-    def closed_there(self, share) -> None:
-        """The worker says that it has GPU memory open no more, of which it was told that the id stands for it no more."""
+    def closed_there(self, share, refusal) -> None:
+        """The worker says that it has let go of GPU memory, of which it was told that the id stands for it no more.
+
+        refusal: why its driver has not closed it, or ""."""
         memory = self.open.pop(share, None)
-        if memory is not None:
-            del memory.holders[id(self), share]
+        if memory is None:
+            return
+        del memory.holders[id(self), share]
+        if refusal and not memory.is_lent:
+            memory.unclosed.append(f"instance {self.instance} ({refusal})")
 
     def file_of(self, share):
         """The DeviceFile that the worker knows by this id; None when that stands for none now."""
@@ -96,7 +103,7 @@ cdef class ShareTable:
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
-                memory.holders[id(self), share] = self.end
+                memory.holders[id(self), share] = Holder(self.instance, self.end)
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

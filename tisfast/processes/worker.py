@@ -313,7 +313,7 @@ class Worker:
                 self._body.tell(self.place.pinned_pool.answer(self.id, message))
         elif "closed" in message:
             if self.borrower is not None and isinstance(message["closed"], int):
-                self.borrower.closed_there(message["closed"])
+                self.borrower.closed_there(message["closed"], str(message.get("error", "")))
         elif "copied" in message:
             if self.borrower is not None and isinstance(message["copied"], int):
                 self.borrower.copied(message["copied"])

@@ -199,11 +199,11 @@ def stream(device):
     return made
 
 
-def copy(to, source, nbytes, name, where):  # noqa: PLR0913, PLR0917 - what is copied, and what it is
+def copy(to, source, nbytes, name, where, remedy=""):  # noqa: PLR0913, PLR0917 - what is copied, and what it is
     """From device memory to device memory of the one GPU that this instance sees: what the model queued is done before,
     the copy when this returns.
 
-    name: of the tensor; where: what it is copied into, for an error.  Raises GpuFailed.
+    name: of the tensor; where: what it is copied into, for an error, which ends with `remedy`.  Raises GpuFailed.
     """
     if not nbytes:
         return
@@ -215,7 +215,7 @@ def copy(to, source, nbytes, name, where):  # noqa: PLR0913, PLR0917 - what is c
                 call("cuMemcpyDtoDAsync_v2", to, source, nbytes, ours)
                 call("cuStreamSynchronize", ours)
     except CudaError as error:
-        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}"
+        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}{remedy}"
         raise _failure(text, error) from None
 
 
@@ -223,13 +223,14 @@ class OpenedMemory:
     """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more.
 
     It retains the device's context: with the last reference to that the driver would take all addresses back.
+    `refusals`: outlives it, and has the driver's reason then, if it was not closed.
     """
 
-    __slots__ = ("_device", "address")
+    __slots__ = ("_device", "address", "refusals")
 
     def __init__(self, handle):
         """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
-        self.address = 0
+        self.address, self.refusals = 0, []
         pointer = _ADDRESS()
         device, context = ctypes.c_int(), _POINTER()
         with _Context(0) as call:
@@ -249,8 +250,9 @@ class OpenedMemory:
                 with _Context(0) as call:
                     call("cuIpcCloseMemHandle", self.address)
                     call("cuDevicePrimaryCtxRelease_v2", self._device)
-            except CudaError:
-                pass
+            except CudaError as error:
+                if not error.has_ended:
+                    self.refusals.append(str(error))
 
 
 class _Context:

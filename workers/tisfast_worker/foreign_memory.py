@@ -38,6 +38,10 @@ _UNOPENED = (
     "tensor '{}' lies in GPU memory of another process, which this model's process cannot open ({}), and the server "
     "cannot copy it: {}"
 )
+_UNCLOSED = (
+    "the driver does not close GPU memory of another process that this instance had open ({}): it stays open until the "
+    "instance ends, and so may more of it, which is not told again"
+)
 
 
 class Share:
@@ -67,6 +71,13 @@ class Share:
                 self.refuse(error)
                 raise
         return self.opened
+
+    def close(self):
+        """Let go of GPU memory: why the driver has not closed it, or ""."""
+        if self.opened is None:
+            return ""
+        refusals, self.opened = self.opened.refusals, None
+        return "; ".join(refusals)
 
     def refuse(self, error):
         """GPU memory that this process cannot use, because of this CudaError."""
@@ -193,12 +204,20 @@ class ForeignMemory:
             forgotten = self._shares.pop(share, None)
             if forgotten is not None:
                 self._drop_idle(forgotten.serial)
-                is_device, forgotten = forgotten.handle is not None, None  # which closes it
-                tell = current().tell
-                if is_device and tell is not None:
-                    tell({"t": "gpu_memory", "closed": share})
+                if forgotten.handle is not None:
+                    self._closed(share, forgotten.close())
             if shown is not None:
                 self._shares[share] = shown
+
+    @staticmethod
+    def _closed(share, refusal):
+        """Tell the server, which waits for it; `refusal`: why the driver has not closed it, or ""."""
+        if refusal:
+            current().log("WARN", _UNCLOSED.format(refusal), "foreign_memory.py", 0, "unclosed")
+        tell = current().tell
+        if tell is not None:
+            told = {"t": "gpu_memory", "closed": share}
+            tell({**told, "error": refusal} if refusal else told)
 
     # ---- windows
 

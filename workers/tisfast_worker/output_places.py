@@ -7,6 +7,11 @@ from tisfast_worker.cuda import CudaError
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import OFFSET
 
+_TO_STAY = (
+    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
+    "register it anew with memory that is there"
+)
+
 
 def output_places(raw, foreign):
     """{index of the output: OutputPlace}.  `raw`: the record from their number on; `foreign`: the ForeignMemory.
@@ -52,5 +57,5 @@ class OutputPlace:
         to, source = memory.address + self._offset, tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
             return None
-        cuda.copy(to, source, nbytes, tensor._name, "the client's CUDA region")
+        cuda.copy(to, source, nbytes, tensor._name, "the client's CUDA region", _TO_STAY)
         return self._place, nbytes

@@ -45,6 +45,8 @@ TALKS: Final[dict[str, tuple[Call, ...]]] = {
     }.items()},
     "CUDA without GPU": (rpc("cuda register", "10.07", "CudaSharedMemoryRegister", name="c", raw_handle=b"A" * 64, byte_size=4),),
     "CUDA with a short handle": (rpc("cuda register", "10.07", "CudaSharedMemoryRegister", name="c", raw_handle=b"A", byte_size=4),),
+    "CUDA without a name": (rpc("cuda register", "10.07", "CudaSharedMemoryRegister", raw_handle=b"A" * 64, byte_size=4),),
+    "CUDA on a GPU below zero": (rpc("cuda register", "10.07", "CudaSharedMemoryRegister", name="c", raw_handle=b"A" * 64, byte_size=4, device_id=-1),),
     "input": (_register(), _infer(_place()), _infer(_place(offset=400)), _infer(_place(offset=NBYTES - 16))),
     "output": (_register(), _infer(_place(offset=64), _place(64, offset=4096)), _infer(_place(offset=4096)), _infer(_place(), _place(offset=5000))),
     "output too small": (_register(), _infer(_place(), _place(12, offset=4096))),

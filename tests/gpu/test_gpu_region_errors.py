@@ -1,0 +1,226 @@
+"""What clients are told of CUDA regions that cannot be registered, used or closed, and what the log says of that."""
+
+from __future__ import annotations
+
+import base64
+import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, STAYS, WHERE, asked, register
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
+from tests.system.helpers import until
+
+NBYTES = 4096
+CLOSES = "cuIpcCloseMemHandle"
+NO_PEER_ACCESS = 217
+"""What the driver refuses a call with, in a context that works."""
+PASSED = FLOATS.replace('"B"', '"A"', 1) + GPU + STAYS
+TO_STAY = (
+    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
+    "register it anew with memory that is there"
+)
+WAITS = IDENTITY.replace("        found", """        import os
+        if os.path.exists("FOLDER/wait"):
+            open("FOLDER/begun", "w").close()
+        while os.path.exists("FOLDER/wait"):
+            pass
+        found""", 1)  # fmt: skip
+
+
+@pytest.fixture(params=[tritonclient.http, tritonclient.grpc], ids=["http", "grpc"])
+def served(request, stand_in, serve, write_model, connect):
+    """served(model, config, *flags): (server, client) of a model that returns its input, over both protocols."""
+
+    def start(model=IDENTITY, config=PASSED, *flags):
+        write_model("m", model, config)
+        server = serve("--allow-client-shm=true", *flags).ready()
+        return server, connect(server, request.param)
+
+    start.module = request.param
+    return start
+
+
+def refused(call, *values):
+    """(the status, the text) of what a client is told."""
+    with pytest.raises(InferenceServerException) as told:
+        call(*values)
+    return told.value.status().removeprefix("StatusCode."), told.value.message()
+
+
+def names(client):
+    """Of what is registered."""
+    found = client.get_cuda_shared_memory_status()
+    return [each["name"] for each in found] if isinstance(found, list) else sorted(found.regions)
+
+
+@pytest.mark.parametrize("name", ["given", ""])
+def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(served, stand_in, export, name):
+    server, client = served()
+    memory = export(NBYTES)
+    register(client, "given", memory)
+    stand_in.fail(CLOSES, INVALID_CONTEXT, pid=server.process.pid)
+    status, text = refused(client.unregister_cuda_shared_memory, name)
+    assert status in ("500", "INTERNAL")
+    assert text == (
+        "shared memory region 'given' unregistered, but not closed: the driver refuses that in the server "
+        f"({CLOSES}: invalid device context). Do not free the memory before they have ended: end the server, or unload "
+        "the model of an instance"
+    )
+    assert names(client) == []
+    client.unregister_cuda_shared_memory(name)  # there is nothing more to say
+    register(client, "given", memory)
+    assert names(client) == ["given"]
+    server.says("GPU 0 does not give memory back")
+
+
+def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(served, stand_in, export):
+    server, client = served()
+    memory = export(NBYTES)
+    register(client, "given", memory)
+    client.infer("m", **asked(served.module, NBYTES))
+    stand_in.fail(CLOSES, NO_PEER_ACCESS, pid=server.worker("m_0_0"))
+    status, text = refused(client.unregister_cuda_shared_memory, "given")
+    assert status in ("500", "INTERNAL")
+    assert f"refuses that in instance m_0_0 ({CLOSES}: error {NO_PEER_ACCESS}). Do not free" in text
+    server.says("the driver does not close GPU memory of another process that this instance had open")
+    stand_in.fail(CLOSES, 0)
+    client.unregister_cuda_shared_memory("given")
+
+
+def test_a_region_needs_a_name(served, export):
+    server, client = served()
+    family = "cuda" if served.module is tritonclient.grpc else ""
+    if family:
+        handle = base64.b64encode(export(NBYTES).handle)
+        told = refused(client.register_cuda_shared_memory, "", handle, 0, NBYTES)
+        assert told == ("INVALID_ARGUMENT", "'region name' is necessary to register cuda shared memory region")
+        told = refused(client.register_system_shared_memory, "", "/x", NBYTES)
+        assert told == ("INVALID_ARGUMENT", "'region name' is necessary to register system shared memory region")
+    else:  # an empty name is no path
+        assert server.ask("POST", "/v2/cudasharedmemory/region//register", {})[0] == 404
+    assert names(client) == []
+
+
+@pytest.mark.parametrize("device_id", [-1, 2, 1 << 40])
+@pytest.mark.parametrize("ipc", [0, 1])
+def test_a_gpu_that_is_not_there_is_told_with_the_region_and_the_number_of_gpus(  # noqa: PLR0917
+    served, stand_in, export, device_id, ipc
+):
+    stand_in.describe(ipc=ipc)
+    server, client = served()
+    if not ipc:
+        server.says("supports no CUDA IPC here")
+    handle = base64.b64encode(export(NBYTES).handle)
+    status, text = refused(client.register_cuda_shared_memory, "r", handle, device_id, NBYTES)
+    assert status in ("400", "INVALID_ARGUMENT")
+    assert text == (
+        f"failed to register shared memory region: invalid args (region 'r': device_id is {device_id}, the server sees "
+        "2 GPUs, counted from 0)"
+    )
+
+
+def test_a_handle_that_is_refused_is_told_with_its_region(served, stand_in, export):
+    server, client = served()
+    status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(b"ab"), 0, NBYTES)
+    assert status in ("400", "INVALID_ARGUMENT")
+    assert text.endswith("encoded cudaIpcMemHandle_t (region 'r': it has 2 bytes, a handle has 64)")
+    status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(bytes(64)), 0, NBYTES)
+    assert status in ("400", "INVALID_ARGUMENT")
+    assert text.startswith("failed to register shared memory region: invalid args (region 'r': cuIpcOpenMemHandle_v2: ")
+    stand_in.fail("cuIpcOpenMemHandle_v2", OUT_OF_MEMORY, pid=server.process.pid)
+    status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(export(NBYTES).handle), 0, NBYTES)
+    assert status in ("503", "UNAVAILABLE")
+    assert text.startswith("failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: out of memory: GPU 0 ")
+
+
+def test_a_copy_of_memory_that_was_freed_says_what_to_do(served, export):
+    _, client = served(WHERE, CONFIG)
+    memory = export(NBYTES)
+    register(client, "given", memory)
+    memory.free()
+    _, text = refused(lambda: client.infer("m", **asked(served.module, NBYTES)))
+    assert re.search(rf"copying {NBYTES} bytes of GPU memory failed: cu\w+: .*{re.escape(TO_STAY)}", text), text
+
+
+@pytest.mark.parametrize("model", [MADE, WHERE], ids=["by the model", "by the server"])
+def test_an_output_for_memory_that_was_freed_says_what_to_do(served, export, model):
+    _, client = served(model, FLOATS + GPU if model is MADE else CONFIG)
+    memory = export(NBYTES)
+    register(client, "wanted", memory)
+    memory.free()
+    call = asked(served.module, NBYTES, 0, "wanted")
+    call["inputs"][0] = served.module.InferInput("B" if model is MADE else "A", [NBYTES // 4], "FP32")
+    call["inputs"][0].set_data_from_numpy(np.zeros(NBYTES // 4, np.float32))
+    _, text = refused(lambda: client.infer("m", **call))
+    assert re.search(rf"copying {NBYTES} bytes of .*{re.escape(TO_STAY)}", text), text
+
+
+def test_the_log_says_which_instance_a_client_waits_for_when_it_unregisters(served, export, tmp_path):
+    server, client = served(WAITS.replace("FOLDER", str(tmp_path)))
+    memory, other = export(NBYTES), export(NBYTES)
+    register(client, "given", memory)
+    register(client, "other", other)
+    client.infer("m", **asked(served.module, NBYTES))
+    (tmp_path / "wait").touch()
+    ready = server.said(lambda r: r.get("event") == "ready", "ready")
+    port = ready["grpc_port" if served.module is tritonclient.grpc else "http_port"]
+
+    def infer():  # a client of its own: tritonclient's over HTTP belong to their thread
+        with served.module.InferenceServerClient(f"localhost:{port}") as own:
+            return own.infer("m", **asked(served.module, NBYTES, region="other"))
+
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(infer)
+        until((tmp_path / "begun").exists, "the instance executes")
+        gone = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/given/unregister", {})
+        try:
+            said = server.says("shared memory region 'given' unregistered, but not closed within 5 s")
+            assert not gone.done()
+        finally:
+            (tmp_path / "wait").unlink()
+        long.result(60)
+        assert gone.result(60)[0] == 200
+    assert said["message"].endswith(
+        ": instance m_0_0 had it open and closes it behind the batch that is executed, which takes long "
+        "(--execution-timeout-secs ends one that hangs)"
+    )
+
+
+@pytest.mark.parametrize("call", ["cuIpcOpenMemHandle_v2", CLOSES])
+def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, export, call):
+    server, client = served(IDENTITY, CONFIG, "--exit-timeout-secs=1")
+    memory = export(NBYTES)
+    handle = base64.b64encode(memory.handle).decode()
+    base, closes = "/v2/cudasharedmemory/region/late", call == CLOSES
+    body = {"raw_handle": {"b64": handle}, "device_id": 1, "byte_size": NBYTES}
+    if closes:
+        assert server.ask("POST", f"{base}/register", body)[0] == 200
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging(call, pid=server.process.pid) as begun:
+        path = f"{base}/unregister" if closes else f"{base}/register"
+        late = threads.submit(server.ask, "POST", path, {} if closes else body)
+        until(begun, "the GPU hangs")
+        assert client.is_server_live()
+        assert server.end(signal.SIGTERM) == 1
+        assert late.exception(60) is not None
+    what = "closed" if closes else "registered"
+    server.says(f"shared memory region 'late' still to be {what}: GPU 1 hangs or is busy with others' work. Look")
+    server.says("GPU 1 has not ended a call")
+
+
+def test_a_server_that_ends_while_the_driver_begins_says_so(served, stand_in, export):
+    server, _ = served(IDENTITY, CONFIG, "--exit-timeout-secs=1")
+    handle = base64.b64encode(export(NBYTES).handle).decode()
+    body = {"raw_handle": {"b64": handle}, "device_id": 1, "byte_size": NBYTES}
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuInit", pid=server.process.pid) as begun:
+        late = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/late/register", body)
+        until(begun, "the driver begins")
+        assert server.end(signal.SIGTERM) == 1
+        assert late.exception(60) is not None
+    server.says("the NVIDIA driver has not ended a call")
