@@ -10,6 +10,7 @@ import pytest
 
 from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import registered
+from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda import Holder
@@ -78,9 +79,9 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
     async def waiting():
         await regions.register_cuda("c", device.handle("a"), 0, 10)
         memory = regions.table.get("c").file.memory
-        memory.holders[1] = Holder("m_0_1", None)
+        memory.holders[1] = Holder("m_0_1", None, lambda: False)
         if more:
-            memory.holders[2] = Holder("m_0_2", None)
+            memory.holders[2] = Holder("m_0_2", None, lambda: False)
         with pytest.raises(Unavailable, match=f"do not free the memory yet.*: instance m_0_1{more} had it open"):
             await regions.unregister_cuda("c")
         assert regions.unfinished() == [f"shared memory region 'c' still to be closed: {text}"]
@@ -144,8 +145,7 @@ def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, r
         left = regions.unregister_cuda("c")
         left.cancel()
         busy.over.set()
-        await asyncio.wait({regions._closing["c"].done})
-        await asyncio.sleep(0)
+        await comes_true(lambda: not regions.unfinished())
         if again:
             await register("c")
         await regions.unregister_cuda("x")
@@ -161,8 +161,7 @@ def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, mo
         for name in "cd":
             (await register(name)).append("instance m_0_0 (no)")
             regions.unregister_cuda(name).cancel()
-        await asyncio.wait({each.done for each in regions._closing.values()})
-        await asyncio.sleep(0)
+        await comes_true(lambda: not regions.unfinished())
         with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
             await register("e")
         with pytest.raises(Internal):
@@ -213,6 +212,35 @@ def test_what_requests_go_on_using_is_waited_for_a_moment_only(regions, device, 
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_USED_SECONDS", 0.01)
     registered(kept)
+
+
+def test_what_an_instance_keeps_of_answered_requests_is_waited_for(regions, device, monkeypatch, caplog):
+    """Their clients know of no use: to them the memory would seem closed."""
+    kept = {"keeps": True}
+
+    async def answered():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        file, memory = (each := regions.table.get("c").file), each.memory
+        memory.holders[1] = Holder("m_0_1", None, lambda: kept["keeps"])
+        memory.holders[2] = Holder("m_0_2", None, lambda: False)
+        del each
+        closing = regions.unregister_cuda("c")
+        await comes_true(lambda: caplog.messages)
+        assert not closing.done()
+        kept["keeps"] = False
+        del file  # as the instance lets go of it
+        assert not (await asyncio.wait({closing}, timeout=0.1))[0]
+        memory.holders.clear()
+        del memory
+        await closing
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_USED_SECONDS", 0.01)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.2)
+    registered(answered)
+    assert [each.split(" s: ")[1] for each in caplog.messages] == [
+        "instance m_0_1 keeps inputs there of requests that it has answered: until its model lets go of them, and the "
+        "batch that is executed is over (--execution-timeout-secs ends one that hangs)"
+    ]
 
 
 class Opening(HostDevice):
@@ -275,30 +303,6 @@ def test_what_is_unregistered_in_the_moment_of_its_registration_is_closed_first(
     registered(look)
 
 
-def test_a_name_that_is_used_again_waits_for_what_was_there_before(regions, device, busy, monkeypatch):
-    async def again():
-        await regions.register_cuda("c", device.handle("a"), 0, 10)
-        busy()
-        first = regions.unregister_cuda("c")
-        regions._close("c", regions_module.Closing(done(), lambda: "GPU 1 hangs"))  # as of another GPU
-        second = regions.unregister_cuda("c")
-        await asyncio.wait({first, second})
-        for each in (first, second):
-            with pytest.raises(Unavailable, match="the host hangs"):
-                each.result()
-        busy.over.set()
-        await regions.unregister_cuda("c")
-
-    def done():
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(None)
-        return future
-
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
-    registered(again)
-
-
 @pytest.mark.parametrize("nbytes", [0, 11])
 def test_a_region_that_is_refused_is_closed_before_the_client_may_free_it(regions, device, busy, nbytes):
     async def refused():
@@ -332,7 +336,7 @@ def test_registrations_that_a_hung_gpu_refuses_leave_nothing(monkeypatch):
             with pytest.raises(Unavailable):
                 await first
             assert len(device.lane_of_its_own._orders) <= 2  # what is closed behind the one that has begun
-            assert set(regions._closing) == {"first"}
+            assert [each for each in regions.unfinished() if "'first' still to be closed" not in each] == []
         finally:
             device.may_end.set()
         await regions.unregister_cuda("")
@@ -388,6 +392,7 @@ class Two(HostDevice):
 
     def __init__(self):
         super().__init__(a=b"0123456789")
+        self.count = 2
         self.lanes = LANE, Lane(4, "test-other", "the other GPU", "")
 
     def lane(self, device):
@@ -395,6 +400,34 @@ class Two(HostDevice):
 
     def open(self, handle, device):
         return super().open(handle, 0)
+
+
+def test_a_name_that_is_used_again_waits_for_what_was_there_before(busy, monkeypatch):
+    device = Two()
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def again():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        busy()
+        first = regions.unregister_cuda("c")
+        for _ in range(100):
+            await regions.register_cuda("c", device.handle("a"), 1, 10)
+            later = regions.unregister_cuda("c")
+            await device.lanes[1].passed()
+            await device.lanes[1].passed()
+            later.cancel()
+        assert len(asyncio.all_tasks()) < 20
+        second = regions.unregister_cuda("c")
+        await asyncio.wait({first, second})
+        for each in (first, second):
+            with pytest.raises(Unavailable, match="the host hangs"):
+                each.result()
+        busy.over.set()
+        await regions.unregister_cuda("c")
+
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 2)
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    registered(again)
 
 
 @pytest.mark.parametrize("opens", [False, True])

@@ -16,8 +16,9 @@ import ctypes
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -65,10 +66,15 @@ class Unopened(Exception):
 
 
 class Holder(NamedTuple):
-    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
+    """An instance that may have memory open.
+
+    name: as in "instance m_0_0"; end: ends it, for a reason; keeps: whether it still has inputs there of requests that
+    it has answered.
+    """
 
     name: str
     end: Callable[[str], None]
+    keeps: Callable[[], bool]
 
 
 class DeviceMemory(Protocol):
@@ -259,17 +265,22 @@ class _Device:
         except _Failed as error:
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
-    def closes(self, memory: _Opened, base: int) -> None:
+    def closes(self, memory: _Opened, base: int) -> Callable[[], object]:
         """Close what is open at `base` when nobody refers to `memory` any more; its `unclosed` has a refusal.
 
-        At the end of the process the driver does that itself.
+        Gives what does so at once.  At the end of the process the driver does that itself.
         """
-        weakref.finalize(memory, self.lanes.long.post, partial(self._close, base, memory.unclosed)).atexit = False
+        return self._at_end_of(memory, partial(self._close, base, memory.unclosed))
 
-    def lends(self, memory: Allocated, base: int) -> None:
+    def lends(self, memory: Allocated, base: int) -> Callable[[], object]:
         """The same of memory that others may have open: while it is there, a lost context is not reset."""
         self.lent += 1
-        weakref.finalize(memory, self.lanes.long.post, partial(self._take_back, base)).atexit = False
+        return self._at_end_of(memory, partial(self._take_back, base))
+
+    def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
+        ending = weakref.finalize(memory, self.lanes.long.post, work)
+        ending.atexit = False
+        return ending
 
     def _close(self, base: int, unclosed: list[str]) -> None:
         if refusal := self._give_back("cuIpcCloseMemHandle", base):
@@ -346,6 +357,16 @@ class _Memory:
             self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes, self.remedy or source.remedy)
 
 
+@contextmanager
+def _closed_unless_whole(close: Callable[[], object]) -> Iterator[None]:
+    """Memory whose making fails here is closed now: the error refers to what has been made of it."""
+    try:
+        yield
+    except _Failed:
+        close()
+        raise
+
+
 class _Opened(_Memory):
     """Another process' memory."""
 
@@ -355,8 +376,8 @@ class _Opened(_Memory):
         base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         super().__init__(device, base.value, 0)
-        device.closes(self, base.value)
-        device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+        with _closed_unless_whole(device.closes(self, base.value)):
+            device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         self.nbytes = start.value + size.value - base.value
 
 
@@ -371,8 +392,8 @@ class Allocated(_Memory):
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
         device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
-        device.lends(self, base.value)
-        device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        with _closed_unless_whole(device.lends(self, base.value)):
+            device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
 

@@ -97,7 +97,10 @@ def _natural(message: Message, key: str) -> int:
 def _copy(holder: list[Any], offset: int, nbytes: int) -> None:
     """In a thread, which keeps nothing: memory is given back by the loop alone."""
     block, file = holder.pop(), holder.pop()
-    file.copy_to(offset, block, nbytes)
+    try:
+        file.copy_to(offset, block, nbytes)
+    finally:
+        del block, file  # the traceback of an error refers to this frame
 
 
 class GpuPool:

@@ -184,7 +184,7 @@ cdef class RingLink(Link):
         output.channel = self.channel
         self.output = output
         self.running = {}
-        self.retained = {}
+        self.retained = self.shares.retained
         self.copies = {}
         self.decoupled = runtime.signature.decoupled
         self.padded = runtime.scheduler.padded

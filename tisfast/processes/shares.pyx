@@ -8,6 +8,8 @@ there are numbers: when nothing that is on its way can mean the old one.
 
 from libc.stdint cimport uint16_t, uint32_t
 from tisfast.native.region cimport DeviceFile
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.tensors cimport ForeignInput
 
 import logging
 import os
@@ -15,6 +17,7 @@ import socket
 import struct
 import weakref
 from collections import deque
+from functools import partial
 
 from tisfast import limits
 from tisfast.native.cuda import Holder
@@ -34,6 +37,7 @@ cdef class ShareTable:
         self.instance = instance
         self.loop = loop
         self.open = {}
+        self.retained = {}
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -84,6 +88,17 @@ cdef class ShareTable:
                 return file if isinstance(file, DeviceFile) else None
         return None
 
+    def _keeps(self, reference) -> bool:
+        """Whether the worker has inputs in this memory of requests that it has answered."""
+        cdef InferInput kept
+        cdef ForeignInput each
+        memory = reference()
+        for kept in self.retained.values():
+            for each in kept.foreign or ():
+                if isinstance(each.tensor.file, DeviceFile) and (<DeviceFile>each.tensor.file).memory is memory:
+                    return True
+        return False
+
     cdef uint16_t id_of(self, MemoryFile file) except 0:
         cdef uint16_t share
         key = id(file)
@@ -103,7 +118,8 @@ cdef class ShareTable:
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
-                memory.holders[id(self), share] = Holder(self.instance, self.end)
+                keeps = partial(self._keeps, weakref.ref(memory))
+                memory.holders[id(self), share] = Holder(self.instance, self.end, keeps)
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

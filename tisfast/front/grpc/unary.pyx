@@ -45,8 +45,10 @@ cdef class UnaryCall(GrpcStream):
 
     def _done(self, answer) -> None:
         """The awaited result is there."""
-        if self.finished:
-            return  # the client has gone
+        if self.finished:  # the client has gone
+            if not answer.cancelled():
+                answer.exception()  # nobody is to be told
+            return
         if answer.cancelled():
             self.executed = True
             self.finish(GRPC_UNAVAILABLE, "the server stopped before it could answer")

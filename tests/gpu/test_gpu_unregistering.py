@@ -1,0 +1,168 @@
+"""A client frees its GPU memory when unregistering it was answered: only requests under way may use it then."""
+
+from __future__ import annotations
+
+import base64
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_call_models import STREAM, STREAMS, Stream
+from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, STAYS, WHERE, asked
+from tests.system.helpers import client_of_thread, until
+
+NBYTES = 4096
+COUNT = NBYTES // 4
+# Sends its only response in `execute`, which goes on a while.
+IN_EXECUTE = """
+import os
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender, tensor = request.get_response_sender(), pb_utils.get_input_tensor_by_name(request, "B")
+            if "blocks" in request.parameters():
+                open(FOLDER + "/begun", "w").close()
+                while not os.path.exists(FOLDER + "/over"):
+                    time.sleep(0.01)
+            sender.send(pb_utils.InferenceResponse([tensor]), 1)
+            while "blocks" not in request.parameters() and not os.path.exists(FOLDER + "/go"):
+                time.sleep(0.01)
+"""
+# Its threads answer; while a request "blocks", the loop takes nothing back of theirs.
+IN_THREADS = STREAM.replace(
+    "for request in requests:\n            copy.copy(self)",
+    """for request in requests:
+            if "blocks" in request.parameters():
+                import time
+                open(FOLDER + "/begun", "w").close()
+                while not os.path.exists(FOLDER + "/over"):
+                    time.sleep(0.01)
+                request.get_response_sender().send(flags=1)
+                continue
+            copy.copy(self)""",
+)
+assert IN_THREADS != STREAM
+
+
+@pytest.fixture
+def busy(stand_in, serve, write_model, connect, export, tmp_path):
+    """busy(code): (client, memory of the region "mine", stream, blocks) of a decoupled model on the GPU.
+
+    blocks(): its instance executes a request in other memory, until the test's folder has "over".
+    """
+    streams = []
+
+    def start(code):
+        write_model("m", code.replace("FOLDER", repr(str(tmp_path))), FLOATS + GPU + STAYS + STREAMS)
+        server = serve("--allow-client-shm=true").ready()
+        client = connect(server, tritonclient.http)
+        mine, other = export(NBYTES), export(NBYTES)
+        for name, memory in (("mine", mine), ("other", other)):
+            memory.write(np.arange(COUNT, dtype=np.float32).tobytes())
+            client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, NBYTES)
+        streams.extend(Stream(connect(server, tritonclient.grpc)) for _ in range(2))
+
+        def blocks():
+            call = asked(tritonclient.grpc, NBYTES, name="B", region="other")
+            streams[1].client.async_stream_infer("m", **call, parameters={"blocks": 1})
+
+        return server, client, mine, streams[0], blocks
+
+    yield start
+    for name in ("go", "over"):
+        (tmp_path / name).touch()
+    for each in streams:
+        each.client.stop_stream(cancel_requests=True)
+
+
+def unregistered_behind(folder, stand_in, server, mine, meanwhile="here"):
+    """Unregister it while the instance executes another's request: the answer comes behind that.
+
+    meanwhile: a file that is made when the region's name is gone.
+    """
+
+    def unregister():
+        with client_of_thread(f"127.0.0.1:{server.port}") as client:
+            client.unregister_cuda_shared_memory("mine")
+
+    before = stand_in.counted()["freed_while_open"]
+    with ThreadPoolExecutor(1) as threads:
+        closing = threads.submit(unregister)
+        try:
+            until(lambda: len(server.ask("GET", "/v2/cudasharedmemory/status")[1]) == 1, "it is unregistered")
+            (folder / meanwhile).touch()
+            told = server.says("shared memory region 'mine' unregistered, but not closed within 5 s")["message"]
+            assert not closing.done()
+        finally:
+            (folder / "over").touch()
+        closing.result(60)
+    mine.free()
+    assert stand_in.counted()["freed_while_open"] == before
+    return told
+
+
+def test_who_has_its_answer_may_free_also_while_the_instance_executes_the_next_request(busy, stand_in, tmp_path):
+    """It lets go of the input behind the answer, in the moment of unregistering, and closes the memory later."""
+    server, _, mine, stream, blocks = busy(IN_EXECUTE)
+    stream.client.async_stream_infer("m", **asked(tritonclient.grpc, NBYTES, name="B", region="mine"))
+    assert len(stream.values()) == COUNT
+    blocks()
+    told = unregistered_behind(tmp_path, stand_in, server, mine, "go")
+    assert "instance m_0_0 had it open and closes it behind the batch" in told
+
+
+def test_what_a_thread_has_answered_is_let_go_of_behind_the_batch(busy, stand_in, tmp_path):
+    server, _, mine, stream, blocks = busy(IN_THREADS)
+    stream.ask("m", ["is_cpu", False], ["wait", str(tmp_path)], nbytes=NBYTES, region="mine")
+    until((tmp_path / "here").exists, "it waits")
+    blocks()
+    until((tmp_path / "begun").exists, "the loop executes")
+    (tmp_path / "go").touch()
+    assert len(stream.values()) == COUNT
+    told = unregistered_behind(tmp_path, stand_in, server, mine)
+    assert "instance m_0_0 keeps inputs there of requests that it has answered" in told
+
+
+def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, write_model, connect, export):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server, tritonclient.http)
+    before = stand_in.counted()
+    for _ in range(3):
+        memory = export(NBYTES)
+        stand_in.fail("cuMemGetAddressRange_v2", 1, times=1, pid=server.process.pid)
+        with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
+            client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+        client.unregister_cuda_shared_memory("c")
+        memory.free()
+    now = stand_in.counted()
+    assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [3, 3, 0]
+
+
+def test_a_client_that_leaves_its_registration_is_no_error(stand_in, serve, write_model, connect, export):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory = connect(server, tritonclient.http), export(NBYTES)
+    port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+    with (
+        tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving,
+        ThreadPoolExecutor(1) as threads,
+        stand_in.hanging("cuIpcOpenMemHandle_v2", pid=server.process.pid) as begun,
+    ):
+        with pytest.raises(InferenceServerException, match="Deadline"):
+            leaving.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES, client_timeout=1)
+        until(begun, "it is opened")
+        closing = threads.submit(leaving.unregister_cuda_shared_memory, "c")
+        server.says("shared memory region 'c' unregistered, but not closed within 5 s")
+        assert client.get_cuda_shared_memory_status() == []
+        stand_in.fail("cuIpcOpenMemHandle_v2", 0)
+        closing.result(60)
+    assert server.end() == 0
+    assert "Traceback" not in server.text()
