@@ -447,14 +447,17 @@ class Server:
         for listener in self._listeners:
             listener.close()
         await self._supervisor.lifecycle.stop()  # who waits for a load is told, before they are waited for
-        if await drain(self._fronts, self._supervisor, countdown):
+        self._regions.end()
+        if await drain(self._fronts, self._supervisor, countdown, self._say_late):
             return 0
-        for text in self._regions.unfinished():
-            log.error("%s", text)
         for whose in self._cuda.busy:
             log.error("%s has not ended a call", whose)
         log.error("Exit timeout expired. Exiting immediately.")
         return 1
+
+    def _say_late(self) -> None:
+        for text in self._regions.unfinished():
+            log.error("%s", text)
 
     def _reload_certificates(self) -> None:
         log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)

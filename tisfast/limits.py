@@ -574,9 +574,6 @@ GPU_REGION_SECONDS_MAX: Final = 45
 Below the 60 s that tritonclient waits."""
 GPU_REGION_TOLD_SECONDS: Final = 5
 """The log says what unregistering waits for when it has waited so long."""
-GPU_REGION_USED_SECONDS: Final = 1
-"""Unregistering waits so long for requests that use the region: a decoupled model lets go of inputs behind its last
-response."""
 GPU_LOST_SECONDS_MAX: Final = 30
 """For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64

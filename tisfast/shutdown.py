@@ -73,8 +73,13 @@ POLL_SECONDS = 0.02
 """How often the engine is looked at for requests still in flight: its hot path counts down to no exit."""
 
 
-async def drain(fronts: Sequence[FrontFace], models: DrainFace, countdown: Countdown) -> bool:
-    """End gracefully.  The listeners are closed already.  False when the countdown ran out first."""
+async def drain(
+    fronts: Sequence[FrontFace], models: DrainFace, countdown: Countdown, say_late: Callable[[], None] = lambda: None
+) -> bool:
+    """End gracefully.  The listeners are closed already.  False when the countdown ran out first.
+
+    say_late: called then, while all that was waited for is still there.
+    """
     if models.sequences():  # their next requests come on connections that are open
         for front in fronts:
             front.finish_sequences(STOPPING)
@@ -87,6 +92,8 @@ async def drain(fronts: Sequence[FrontFace], models: DrainFace, countdown: Count
     log.info("All models are stopped, unloading models")
     log.info("Timeout %d: Found %d live models and 0 in-flight non-inference requests", countdown.shown, models.live)
     in_time = countdown.left > 0
+    if not in_time:
+        say_late()
     await models.stop(countdown.left)
     return in_time and countdown.left > 0
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+from tests.system.helpers import until
 
 NBYTES = 1 << 20
 """Of a client's region."""
@@ -87,6 +91,17 @@ COPIES = ("host_to_device", "device_to_host", "device_to_device")
 
 def register(client, name, memory):
     client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, memory.nbytes)
+
+
+@contextlib.contextmanager
+def unregistering(server, name):
+    """Unregister a region that is in use: inside, its name is gone; behind what is done there, it is closed."""
+    family = "/v2/cudasharedmemory"
+    with ThreadPoolExecutor(1) as threads:
+        closed = threads.submit(server.ask, "POST", f"{family}/region/{name}/unregister", {})
+        until(lambda: name not in str(server.ask("GET", f"{family}/status")[1]), "its name is gone")
+        yield
+        assert closed.result(60) == (200, {})
 
 
 def asked(module, nbytes=1 << 20, offset=0, output=None, name="A", region="given"):  # noqa: PLR0917

@@ -11,7 +11,7 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, WHERE, asked, register
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, WHERE, asked, register, unregistering
 from tests.system.helpers import client_of_thread, until
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -65,13 +65,13 @@ def test_a_worker_that_dies_with_a_region_open_leaves_no_reference(waiting, expo
     before = stand_in.counted()
     server, client, given, thread, outcome = waiting()
     worker = server.worker("m_0_0")
-    client.unregister_cuda_shared_memory("given")  # the request keeps it
-    assert stand_in.counted()["closed"] == before["closed"]
-    os.kill(worker, signal.SIGKILL)
+    with unregistering(server, "given"):  # the request keeps it
+        assert stand_in.counted()["closed"] == before["closed"]
+        os.kill(worker, signal.SIGKILL)
     thread.join(60)
     assert "instance m_0_0" in outcome[0]
     # The server's handle is closed with its last request; the worker's went with its process.
-    until(lambda: stand_in.counted()["closed"] - before["closed"] == 1, "the server has closed it")
+    assert stand_in.counted()["closed"] - before["closed"] == 1
     given.free()
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "it is back")
     assert works(client, export)
@@ -100,7 +100,7 @@ def test_a_client_that_frees_its_region_gets_an_error_where_the_server_copies(
     given.free()
     with pytest.raises(InferenceServerException, match="copying 1048576 bytes of GPU memory failed"):
         client.infer("m", **asked(tritonclient.http))
-    with pytest.raises(InferenceServerException, match="must be registered again"):
+    with pytest.raises(InferenceServerException, match="must be unregistered and registered again"):
         client.infer("m", **asked(tritonclient.http, region="kept"))
     client.unregister_cuda_shared_memory()
     assert works(client, export, "kept")

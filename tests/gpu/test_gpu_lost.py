@@ -47,7 +47,7 @@ def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lo
     stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
     with pytest.raises(InferenceServerException, match="unspecified launch failure"):
         chain.infer("m", **asked(tritonclient.http))
-    with pytest.raises(InferenceServerException, match="must be registered again"):
+    with pytest.raises(InferenceServerException, match="must be unregistered and registered again"):
         chain.infer("m", **asked(tritonclient.http))
     chain.unregister_cuda_shared_memory("given")
     register(chain, "given", given)  # waits for the end of those who have memory of it open
@@ -76,7 +76,7 @@ def test_a_gpu_that_is_lost_in_any_call_is_begun_anew(stand_in, export):
     stand_in.fail("cuMemAlloc_v2", LAUNCH_FAILED, times=1)
     with pytest.raises(Unavailable, match="^allocating 4096 bytes .*: unspecified launch failure"):
         cuda.allocate(0, 4096)
-    with pytest.raises(Internal, match="must be registered again"):
+    with pytest.raises(Internal, match="must be unregistered and registered again"):
         opened.to_host(0, address, 4)
     cuda.open(memory.handle, 0).to_host(0, address, 4)
     assert there == b"abcd"

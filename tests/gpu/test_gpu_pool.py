@@ -135,7 +135,7 @@ def test_what_is_lent_is_counted(lending):
         await one.borrows(pool, uuid)
         await other.borrows(pool, uuid)
         assert pool.lent() == [LentMemory(0, 2, 0, PART)]
-        allocating.last().holders["somebody"] = Holder("somebody", others_end, lambda: False)
+        allocating.last().holders["somebody"] = Holder("somebody", others_end)
         one.lent = other.lent = None
         await comes_true(lambda: pool.lent() == [LentMemory(0, 0, 1, PART)])
         allocating.last().holders.clear()
@@ -148,7 +148,7 @@ def test_a_part_that_somebody_may_have_open_is_lent_again_but_not_freed(lending,
         before, one, other = stand_in.allocated(), Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
         holders = allocating.last().holders
-        holders["somebody"] = Holder("somebody", others_end, lambda: False)
+        holders["somebody"] = Holder("somebody", others_end)
         await other.borrows(pool, uuid)
         one.lent = other.lent = None
         await comes_true(lambda: stand_in.allocated() - before == PART)  # of the other one
@@ -165,7 +165,7 @@ def test_a_part_that_is_there_is_lent_while_another_one_cannot_be_allocated(lend
         one, other = Borrower(), Borrower()
         handle = (await one.borrows(pool, uuid))["handle"]
         holders = allocating.last().holders
-        holders["somebody"] = Holder("somebody", others_end, lambda: False)  # so that it stays there
+        holders["somebody"] = Holder("somebody", others_end)  # so that it stays there
         with stand_in.hanging("cuMemAlloc_v2") as begun:
             waiting = asyncio.ensure_future(other.borrows(pool, uuid))
             await comes_true(begun)
@@ -268,7 +268,7 @@ def test_who_may_have_a_part_of_a_gpu_that_is_lost_ends_before_that_is_begun_ane
         before, one, other, ended = stand_in.allocated(), Borrower(), Borrower(), []
         handle = (await one.borrows(pool, uuid))["handle"]
         kept = allocating.last()  # as a worker's table does that was shown it
-        kept.holders["somebody"] = Holder("somebody", ended.append, lambda: False)
+        kept.holders["somebody"] = Holder("somebody", ended.append)
         await other.borrows(pool, uuid)
         other.lent = None  # this part is free
         lose(allocating, stand_in)

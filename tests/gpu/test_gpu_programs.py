@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.gpu.gpu_call_models import STREAM, STREAMS, Stream
-from tests.gpu.gpu_models import CONFIG, GPU, RETURNED, STAYS, ensemble, register
+from tests.gpu.gpu_models import CONFIG, GPU, RETURNED, STAYS, ensemble, register, unregistering
 from tests.system.helpers import until
 
 NBYTES = 1 << 14
@@ -29,6 +30,7 @@ class Program:
         self.memories = [export(NBYTES) for _ in range(MEMORIES)]
         self.held = [bytes(NBYTES) for _ in range(MEMORIES)]
         self.registered = set()
+        self.leaving = contextlib.ExitStack()  # regions that were unregistered while the stream uses them
 
     def run(self, mishaps):
         steps = [self.write, self.toggle, self.infer, self.infer, self.infer, self.free, self.begin, self.end]
@@ -43,7 +45,9 @@ class Program:
         self.memories[at].write(self.held[at])
 
     def toggle(self, at):
-        if at in self.registered:
+        if at in self.registered and self.open is not None and self.open[0] == at:
+            self.leaving.enter_context(unregistering(self.server, f"r{at}"))
+        elif at in self.registered:
             self.client.unregister_cuda_shared_memory(f"r{at}")
         else:
             register(self.client, f"r{at}", self.memories[at])
@@ -81,6 +85,7 @@ class Program:
             return
         (at, start, nbytes, folder), self.open = self.open, None
         (folder / "go").touch()
+        self.leaving.close()
         assert self.stream.next().as_numpy("B").tobytes() == self.held[at][start : start + nbytes]
         assert self.stream.next().as_numpy("B").tobytes() == self.held[at][start : start + 4]
 
@@ -92,6 +97,7 @@ class Program:
             self.open = None
             with pytest.raises(tritonclient.grpc.InferenceServerException, match="s_0_0"):
                 self.stream.next()
+        self.leaving.close()
         until(lambda: self.server.worker("s_0_0") != worker and self.client.is_model_ready("s"), "it is back")
 
     def infer(self, source):

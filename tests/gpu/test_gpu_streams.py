@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, Stream, run, script
-from tests.gpu.gpu_models import FLOATS, GPU, NBYTES, RETURNED, STAYS, asked, copies, ensemble
+from tests.gpu.gpu_models import FLOATS, GPU, NBYTES, RETURNED, STAYS, asked, copies, ensemble, unregistering
 from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.system.helpers import until
 
@@ -112,15 +111,15 @@ def test_a_sequence_that_streams_takes_it_where_it_lies(streamed, gpu, region):
 
 
 def test_an_input_stays_until_the_last_response_also_when_its_region_goes(streamed, gpu, region, tmp_path):
-    _, client, stream = streamed()
+    server, client, stream = streamed()
     before = gpu.counted()
     region(client, "given", VALUES)
     stream.ask("m", ["send"], ["wait", str(tmp_path)], ["send"], ["part", 2, 7])
     assert stream.values() == VALUES.tolist()
     until((tmp_path / "here").exists, "it waits")
-    client.unregister_cuda_shared_memory("given")
-    assert balance(gpu, before) == 2  # the server's, and the worker's
-    (tmp_path / "go").touch()
+    with unregistering(server, "given"):
+        assert balance(gpu, before) == 2  # the server's, and the worker's
+        (tmp_path / "go").touch()
     assert [stream.values() for _ in range(2)] == [VALUES.tolist(), VALUES[2:9].tolist()]
     until(lambda: balance(gpu, before) == 0, "it is closed")
     assert gpu.counted()["used_after_free"] == 0
@@ -130,22 +129,22 @@ def test_an_input_that_the_model_keeps_stays_open(streamed, gpu, region, tmp_pat
     keeps = DOUBLE.replace("            for", "            self.kept = tensor\n            for", 1)
     lets_go = 'parameters()\n            if "drop" in request.parameters():\n                self.kept = None\n'
     keeps = keeps.replace("            sender,", f"            request.{lets_go}            sender,", 1)
-    _, client, stream = streamed(m=(keeps, STREAMING))
+    server, client, stream = streamed(m=(keeps, STREAMING))
     before = gpu.counted()
     region(client, "given", VALUES)
     stream.ask("m", nbytes=64)
     assert [stream.values() for _ in range(2)] == [VALUES[:16].tolist()] * 2
-    client.unregister_cuda_shared_memory("given")
-    region(client, "given", VALUES + 1)
-    assert balance(gpu, before) == 3  # the first is open at both
-    stream.client.async_stream_infer("m", **asked(tritonclient.grpc, 64, name="B"), parameters={"drop": True})
+    with unregistering(server, "given"):
+        region(client, "given", VALUES + 1)
+        assert balance(gpu, before) == 3  # the first is open at both
+        stream.client.async_stream_infer("m", **asked(tritonclient.grpc, 64, name="B"), parameters={"drop": True})
     assert [stream.values() for _ in range(2)] == [(VALUES[:16] + 1).tolist()] * 2
     until(lambda: balance(gpu, before) == 2, "the first is closed, and the second open")
     assert gpu.counted()["used_after_free"] == 0
 
 
 def test_a_client_that_leaves_gets_no_outputs_and_its_memory_stays_open_meanwhile(streamed, gpu, region, tmp_path):
-    _, client, stream = streamed()
+    server, client, stream = streamed()
     opened = gpu.counted()
     given, wanted = region(client, "given", VALUES), region(client, "wanted")
     before = gpu.counted()
@@ -155,11 +154,10 @@ def test_a_client_that_leaves_gets_no_outputs_and_its_memory_stays_open_meanwhil
     stream.client.stop_stream(cancel_requests=True)
     until((tmp_path / "here").exists, "the model has heard of it")
     wanted.write(bytes(64))
-    for name in ("given", "wanted"):
-        client.unregister_cuda_shared_memory(name)
-    assert balance(gpu, opened) == 4
-    (tmp_path / "go").touch()
-    until(lambda: balance(gpu, opened) == 0, "all are closed")
+    with unregistering(server, "given"), unregistering(server, "wanted"):
+        assert balance(gpu, opened) == 4
+        (tmp_path / "go").touch()
+    assert balance(gpu, opened) == 0
     assert copies(gpu, before)[2] == 1
     assert wanted.read(64) == bytes(64)
     assert given.read(NBYTES) == VALUES.tobytes()
@@ -366,20 +364,16 @@ def test_what_a_stream_was_given_is_closed_at_once_behind_it(streamed, stand_in,
 
 
 def test_what_a_stream_still_uses_may_be_freed_when_it_is_unregistered(streamed, stand_in, region, tmp_path):
-    """Unregistering waits for a moment; here it is one that the test ends."""
-    server, client, stream = streamed(fault="from tisfast import limits; limits.GPU_REGION_USED_SECONDS = 40")
+    server, client, stream = streamed()
     before = stand_in.counted()
     given = region(client, "given", VALUES)
     stream.ask("m", ["send"], ["wait", str(tmp_path)], ["part", 2, 7])
     assert stream.values() == VALUES.tolist()
     until((tmp_path / "here").exists, "it waits")
-    family = "/v2/cudasharedmemory"
-    with ThreadPoolExecutor(1) as threads:
-        gone = threads.submit(server.ask, "POST", f"{family}/region/given/unregister", {})
-        until(lambda: server.ask("GET", f"{family}/status") == (200, []), "it is registered no more")
-        early = wait({gone}, 0.5).done
+    with unregistering(server, "given"):
+        told = server.says("shared memory region 'given' unregistered, but not closed within 5 s")["message"]
         (tmp_path / "go").touch()
-        assert not early and gone.result(60) == (200, {})
+    assert "requests use it in instance m_0_0" in told
     given.free()
     assert balance(stand_in, before) == 0
     assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]

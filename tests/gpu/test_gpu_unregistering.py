@@ -127,7 +127,7 @@ def test_what_a_thread_has_answered_is_let_go_of_behind_the_batch(busy, stand_in
     (tmp_path / "go").touch()
     assert len(stream.values()) == COUNT
     told = unregistered_behind(tmp_path, stand_in, server, mine)
-    assert "instance m_0_0 keeps inputs there of requests that it has answered" in told
+    assert "requests use it in instance m_0_0. One whose client has left is executed to its end" in told
 
 
 def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, write_model, connect, export):

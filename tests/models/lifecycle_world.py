@@ -245,7 +245,7 @@ class World:
 
     def _make(self, name):
         async def make(served, planned):
-            return Worker(self, name, served, planned)
+            return [Worker(self, name, served, each) for each in planned]
 
         return make
 

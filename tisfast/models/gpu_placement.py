@@ -119,7 +119,7 @@ class Placement:
         """
         looked, chosen = await self._look(instances), Counter[int]()
         placed = tuple(self._placed(instance, looked, chosen) for instance in instances)
-        for instance in placed:
+        for instance, planned in zip(placed, instances, strict=True):
             found = looked.get(instance.device_id) if instance.kind == "GPU" else None
             if isinstance(found, Unavailable):
                 raise Unavailable(f"can not create model '{model}': {found.message}")
@@ -128,6 +128,8 @@ class Placement:
                     f"can not create model '{model}': memory limit set for GPU {instance.device_id} has exceeded, "
                     f"model loading is rejected. {self._usage(instance.device_id, found)}".rstrip()
                 )
+            if planned.candidates:
+                log.info("instance %s goes to GPU %d: most memory is free there", instance.name, instance.device_id)
         return placed
 
     @contextlib.contextmanager
@@ -188,7 +190,6 @@ class Placement:
 
         device = max(instance.candidates, key=room)
         chosen[device] += 1
-        log.info("instance %s goes to GPU %d: most memory is free there", instance.name, device)
         return replace(instance, device_id=device, candidates=())
 
     def _room(self, device: int, found: _Looked, planned: int) -> tuple[int, float]:

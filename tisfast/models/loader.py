@@ -295,8 +295,12 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     strict = config.resources.strict_outputs
     strict_outputs = context.settings.strict_outputs if strict is None else strict
 
-    async def make(served: ServedModel, planned: PlannedInstance) -> Instance:
-        place = placed.get(planned) or (await placement.place(config.name, [planned]))[0]
+    async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> list[Instance]:
+        later = [each for each in planned if each not in placed]
+        places = {**placed, **dict(zip(later, await placement.place(config.name, later), strict=True))}
+        return [make_one(served, each, places[each]) for each in planned]
+
+    def make_one(served: ServedModel, planned: PlannedInstance, place: PlannedInstance) -> Instance:
         load = _load(
             version, config, "serve", planned, beside.places,
             strict_outputs=strict_outputs, spin_us=context.settings.spin_us,
@@ -312,7 +316,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
 
     served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host)
     served.keep_awake = config.resources.keep_awake
-    served.instances = [await make(served, planned) for planned in config.instances]
+    served.instances = await make(served, config.instances)
     return served
 
 

@@ -41,7 +41,7 @@ class ServedModel:
         timer: RuntimeTimer,
         execution_seconds_max: float,
         claims: Claims,
-        make: Callable[[ServedModel, PlannedInstance], Awaitable[Instance]],
+        make: Callable[[ServedModel, Sequence[PlannedInstance]], Awaitable[list[Instance]]],
         load: Callable[[Instance], Awaitable[None]],
         *,
         host: WorkerHost,
@@ -148,8 +148,7 @@ class ServedModel:
 
     async def grow(self, planned: Sequence[PlannedInstance]) -> None:
         """Start the instances that it lacks to have these.  Raises TisError; then it is as it was."""
-        make = self._make
-        fresh = [await make(self, each) for each in self._matched(planned)[1]]
+        fresh = await self._make(self, self._matched(planned)[1])
         tasks = [asyncio.ensure_future(self._load(instance)) for instance in fresh]
         try:
             await asyncio.gather(*tasks)

@@ -58,23 +58,21 @@ class CudaMissing(Exception):
 
 
 class Unopened(Exception):
-    """The driver refuses a handle; the text is its call and reason.  is_full: the GPU has no room for what it makes."""
+    """The driver refuses a handle; the text is its call and reason.
 
-    def __init__(self, reason: str, *, is_full: bool = False) -> None:
+    is_full: the GPU has no room for what it makes; unclosed: of the DeviceMemory, where it was opened before that.
+    """
+
+    def __init__(self, reason: str, *, is_full: bool = False, unclosed: list[str] | None = None) -> None:
         super().__init__(reason)
-        self.is_full = is_full
+        self.is_full, self.unclosed = is_full, unclosed
 
 
 class Holder(NamedTuple):
-    """An instance that may have memory open.
-
-    name: as in "instance m_0_0"; end: ends it, for a reason; keeps: whether it still has inputs there of requests that
-    it has answered.
-    """
+    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
 
     name: str
     end: Callable[[str], None]
-    keeps: Callable[[], bool]
 
 
 class DeviceMemory(Protocol):
@@ -155,11 +153,12 @@ _FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718
 
 
 class _Failed(Exception):
-    """A call of the driver's failed; the text names call and reason."""
+    """A call of the driver's failed; the text names call and reason.  unclosed: see Unopened."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code, self.is_fatal = code, code in _FATAL
+        self.unclosed: list[str] | None = None
 
 
 class _Driver:
@@ -247,7 +246,8 @@ class _Device:
         except _Failed as error:
             if error.is_fatal and not self.lost:
                 self.lost = str(error)
-                log.error("the server has lost %s (%s): regions there must be registered again", self._name, self.lost)
+                text = "the server has lost %s (%s): CUDA regions there must be unregistered and registered again"
+                log.error(text, self._name, self.lost)
                 self._on_lost()
             raise
 
@@ -256,7 +256,7 @@ class _Device:
         if self.lost:
             raise Internal(
                 f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
-                f"earlier call ({self.lost}); regions that were registered there before must be registered again"
+                f"earlier call ({self.lost}); regions there must be unregistered and registered again"
             )
         stream = self._short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self._long
         try:
@@ -358,11 +358,15 @@ class _Memory:
 
 
 @contextmanager
-def _closed_unless_whole(close: Callable[[], object]) -> Iterator[None]:
-    """Memory whose making fails here is closed now: the error refers to what has been made of it."""
+def _closed_unless_whole(close: Callable[[], object], unclosed: list[str] | None = None) -> Iterator[None]:
+    """Memory whose making fails here is closed now: the error refers to what has been made of it.
+
+    unclosed: says behind that where it was not closed.
+    """
     try:
         yield
-    except _Failed:
+    except _Failed as error:
+        error.unclosed = unclosed
         close()
         raise
 
@@ -376,7 +380,7 @@ class _Opened(_Memory):
         base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         super().__init__(device, base.value, 0)
-        with _closed_unless_whole(device.closes(self, base.value)):
+        with _closed_unless_whole(device.closes(self, base.value), self.unclosed):
             device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         self.nbytes = start.value + size.value - base.value
 
@@ -447,9 +451,17 @@ class Cuda:
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
         try:
-            return _Opened(self._device(device), handle)
+            on = self._device(device)
         except _Failed as error:
-            raise Unopened(str(error), is_full=error.code == _OUT_OF_MEMORY) from error
+            raise Unavailable(
+                f"the server cannot use GPU {device}: {error}. Where its log says that it has lost that GPU, start the "
+                "server again"
+            ) from error
+        try:
+            return _Opened(on, handle)
+        except _Failed as error:
+            is_full = error.code == _OUT_OF_MEMORY
+            raise Unopened(str(error), is_full=is_full, unclosed=error.unclosed) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
@@ -28,18 +27,21 @@ class _StaysOpen(Exception):
         self.where = where
 
 
-class Closing(NamedTuple):
-    """Memory that is being closed.  waits: says for what, with the remedy."""
+class Closing:
+    """Memory that is being closed.  waits: says for what, with the remedy; is_logged: that it takes long."""
 
-    done: asyncio.Future[None]
-    waits: Callable[[], str]
+    def __init__(self, done: asyncio.Future[None], waits: Callable[[], str]) -> None:
+        self.done, self.waits = done, waits
+        self.is_logged = False
 
     @property
     def refusals(self) -> list[str]:
         """Where it stays open, now that this is done."""
         ended = self.done.done() and not self.done.cancelled()
         error = self.done.exception() if ended else None
-        return error.where if isinstance(error, _StaysOpen) else []
+        if error is None:
+            return []
+        return error.where if isinstance(error, _StaysOpen) else [f"the server ({error!r})"]
 
 
 class Coming:
@@ -72,19 +74,24 @@ class Closings:
 
     def __init__(self) -> None:
         self._of: dict[str, list[Closing]] = {}
+        self._ended = asyncio.Event()
 
     def __len__(self) -> int:
         """How much is being closed, and how many refusals nobody was told of."""
         return sum(map(len, self._of.values()))
 
-    def add(self, name: str, what: Closing) -> None:
-        """Under this name until it is done, and a refusal until it is told; who asked for it may have gone then."""
+    def add(self, name: str, what: Closing, *, is_told: bool = True) -> None:
+        """Under this name until it is done, and a refusal until it is told, unless nobody is to be told.
+
+        Who asked for it may have gone then.
+        """
 
         def done(future: asyncio.Future[None]) -> None:
-            if not what.refusals:
+            if not is_told or not what.refusals:
                 self._forget(name, what)
-            if not future.cancelled():
-                future.exception()
+            error = None if future.cancelled() else future.exception()
+            if error is not None and not isinstance(error, _StaysOpen):
+                log.error("closing %s failed", named([name]), exc_info=error)
 
         self._of.setdefault(name, []).append(what)
         what.done.add_done_callback(done)
@@ -102,16 +109,23 @@ class Closings:
         """What is not closed: its name, and what it waits for."""
         return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
 
+    def end(self) -> None:
+        """Who waits is told that the server ends, whose connections wait for the answers."""
+        self._ended.set()
+
     async def _closed(self, chosen: Sequence[tuple[str, Closing]]) -> None:
         begun = time.monotonic()
-        if late := await _late(chosen, begun + limits.GPU_REGION_TOLD_SECONDS):
-            log.warning("%s", _told_late(late, limits.GPU_REGION_TOLD_SECONDS, ""))
-            if late := await _late(late, begun + limits.GPU_REGION_SECONDS_MAX):
+        if late := await self._late(chosen, begun + limits.GPU_REGION_TOLD_SECONDS):
+            if unlogged := [(name, each) for name, each in late if not each.is_logged]:
+                log.warning("%s", _told_late(unlogged, limits.GPU_REGION_TOLD_SECONDS, ""))
+                for _, each in unlogged:
+                    each.is_logged = True
+            if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):
                 remedy = "; do not free the memory yet, and unregister again to wait again"
                 raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy))
         refused = [(name, each) for name, each in chosen if each.refusals]
-        for each in refused:
-            self._forget(*each)
+        for name, each in refused:
+            self._forget(name, each)
         if refused:
             where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
             raise Internal(
@@ -119,6 +133,24 @@ class Closings:
                 f"{where}. Do not free the memory before they have ended: end the server, or unload the model of an "
                 "instance"
             )
+
+    async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
+        """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
+        if waited := {each.done for _, each in chosen if not each.done.done()}:
+            all_closed, ends = asyncio.ensure_future(asyncio.wait(waited)), asyncio.ensure_future(self._ended.wait())
+            try:
+                left = max(until - time.monotonic(), 0)
+                await asyncio.wait({all_closed, ends}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                all_closed.cancel()
+                ends.cancel()
+        late = [(name, each) for name, each in chosen if not each.done.done()]
+        if late and self._ended.is_set():
+            raise Unavailable(
+                f"{named(name for name, _ in late)} unregistered, but not closed before the server ends: free the "
+                "memory when it has ended"
+            )
+        return late
 
     def _forget(self, name: str, what: Closing) -> None:
         left = [each for each in self._of.pop(name, ()) if each is not what]
@@ -136,64 +168,38 @@ class Removed:
         self._memory = None if memory is None else weakref.ref(memory)
         self.unclosed: list[str] = [] if memory is None else memory.unclosed
         self._holders: Mapping[object, Holder] = {} if memory is None else memory.holders
-        self._waits_for = ""
 
     def waits(self) -> str:
-        """For the instances that it waits for now, with the remedy; "" when it waits for none."""
-        holders = list(self._holders.values())
-        names = sorted({each.name for each in holders if self._waits_for == _CLOSED or each.keeps()})
-        if not self._waits_for or not names:
+        """For the instances that may have it open, with the remedy; "" when there are none."""
+        names = sorted({each.name for each in list(self._holders.values())})
+        if not names:
             return ""
-        return self._waits_for.format(names[0] + (f" and {len(names) - 1} others" if names[1:] else ""))
+        instances = f"instance {names[0]}{_and_others(len(names))}"
+        if self._file() is not None:
+            return (
+                f"requests use it in {instances}. One whose client has left is executed to its end, and a model may "
+                "keep inputs (--execution-timeout-secs ends an instance that hangs)"
+            )
+        return (
+            f"{instances} had it open and closes it behind the batch that is executed, which takes long "
+            "(--execution-timeout-secs ends one that hangs)"
+        )
 
     async def closed_by_instances(self) -> None:
-        """Wait until the instances that may have it open have closed it.
-
-        What requests still use is waited for a moment only, and closed later.  Of requests that were answered an
-        instance keeps inputs until its model has let go of them, and its batch is over: their clients know of no use.
-        """
-        file, memory = self._file(), None if self._memory is None else self._memory()
+        """Wait until no request uses it, and the instances that may have it open have closed it."""
+        memory = None if self._memory is None else self._memory()
         if memory is None:
             return
-        unused, closed = _end_of(file), _end_of(memory)
-        del file, memory
-        await asyncio.wait({unused}, timeout=limits.GPU_REGION_USED_SECONDS)
-        self._waits_for = _KEPT
-        while not unused.done() and self._is_kept():
-            await asyncio.wait({unused}, timeout=limits.GPU_REGION_USED_SECONDS)
-        self._waits_for = _CLOSED
-        if unused.done():
-            await closed
-        self._waits_for = ""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
 
-    def _is_kept(self) -> bool:
-        return any(each.keeps() for each in list(self._holders.values()))
+        def gone() -> None:  # in a finaliser, in any thread
+            with suppress(RuntimeError):  # the server ends
+                loop.call_soon_threadsafe(_told, future)
 
-
-_KEPT = (
-    "instance {} keeps inputs there of requests that it has answered: until its model lets go of them, and the batch "
-    "that is executed is over (--execution-timeout-secs ends one that hangs)"
-)
-_CLOSED = (
-    "instance {} had it open and closes it behind the batch that is executed, which takes long "
-    "(--execution-timeout-secs ends one that hangs)"
-)
-
-
-def _end_of(what: object) -> asyncio.Future[None]:
-    """Done when nobody refers to it any more."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def gone() -> None:  # in a finaliser, in any thread
-        with suppress(RuntimeError):  # the server ends
-            loop.call_soon_threadsafe(_told, future)
-
-    if what is None:
-        _told(future)
-    else:
-        weakref.finalize(what, gone).atexit = False
-    return future
+        weakref.finalize(memory, gone).atexit = False
+        del memory
+        await future
 
 
 def _told(future: asyncio.Future[None]) -> None:
@@ -221,14 +227,6 @@ def closing(lane: Lane, unclosed: list[str], removed: Removed | None = None) -> 
     return Closing(asyncio.ensure_future(closed()), waits)
 
 
-async def _late(chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
-    """Those that are not closed by then, time.monotonic()."""
-    waited = {each.done for _, each in chosen if not each.done.done()}
-    if waited:
-        await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0))
-    return [(name, each) for name, each in chosen if not each.done.done()]
-
-
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
     reasons = "; ".join(sorted({each.waits() for _, each in late}))
     return f"{named(name for name, _ in late)} unregistered, but not closed within {seconds:g} s{remedy}: {reasons}"
@@ -236,8 +234,12 @@ def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str)
 
 def named(names: Iterable[str]) -> str:
     """The first of them, and how many others there are."""
-    first, *others = dict.fromkeys(names)
-    return f"shared memory region '{first:.60}'" + (f" and {len(others)} others" if others else "")
+    found = list(dict.fromkeys(names))
+    return f"shared memory region '{found[0]:.60}'{_and_others(len(found))}"
+
+
+def _and_others(count: int) -> str:
+    return "" if count == 1 else " and 1 other" if count == 2 else f" and {count - 1} others"
 
 
 def hangs(whose: str) -> str:

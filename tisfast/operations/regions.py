@@ -143,7 +143,7 @@ class ClientRegions:
         if self._coming.get(name) is coming:  # else it was unregistered, or is one
             del self._coming[name]
             if coming.closing is not None:
-                self._closings.add(name, coming.closing)
+                self._closings.add(name, coming.closing, is_told=False)
         if not done.cancelled():
             done.exception()
 
@@ -175,8 +175,12 @@ class ClientRegions:
             await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
             try:
                 return await lane.call(partial(devices.open, raw_handle, device_id), left())
-            except (Overdue, Unopened):
-                coming.closing = closing(lane, [])  # the driver may still open it, or has done so before it refused
+            except Overdue:
+                coming.closing = closing(lane, [])  # the driver may still open it
+                raise
+            except Unopened as error:
+                if error.unclosed is not None:
+                    coming.closing = closing(lane, error.unclosed)
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
@@ -188,6 +192,14 @@ class ClientRegions:
                 ) from error
             self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
             raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
+        except Unavailable as error:
+            remedy = " Unregister it before you free the memory: the GPU may open it yet."
+            late = "" if coming.closing is None else remedy
+            raise Unavailable(f"failed to register shared memory region '{name}': {error.message}{late}") from None
+
+    def end(self) -> None:
+        """The server ends: nobody waits any more for what its end closes."""
+        self._closings.end()
 
     def unfinished(self) -> list[str]:
         """What is being registered or closed, and what that waits for: a sentence for each."""
@@ -217,8 +229,10 @@ class ClientRegions:
             raise BadRequest(f"'region name' is necessary to register {family} shared memory region")
 
     def _check_name(self, name: str) -> None:
-        if self.table.get(name) is not None or name in self._coming:
+        if self.table.get(name) is not None:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
+        if name in self._coming:
+            raise AlreadyExists(f"shared memory region '{name}' already in manager: it is being registered")
         if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
             raise BadRequest(
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "

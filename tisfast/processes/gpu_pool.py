@@ -46,8 +46,11 @@ class BorrowerFace(Protocol):
     def gpu(self) -> int:
         """The GPU that its model's outputs may stay on, or types.NO_DEVICE."""
 
-    def lend(self, memory: MemoryFile | None) -> None:
-        """The worker may name this memory in answers and calls from now on; None: it has given it back."""
+    def lend(self, memory: MemoryFile | None, *, is_open: bool = False) -> None:
+        """The worker may name this memory in answers and calls from now on; None: it has given it back.
+
+        is_open: its driver has not closed what it had, which is its own until it ends.
+        """
 
     def closed_there(self, share: int, refusal: str) -> None:
         """The worker has closed GPU memory that it knew by this id, and was told that it knows no more.

@@ -82,7 +82,7 @@ class LinkFace(Protocol):
     def gpu(self) -> int:
         """See gpu_pool.BorrowerFace."""
 
-    def lend(self, memory: MemoryFile | None) -> None:
+    def lend(self, memory: MemoryFile | None, *, is_open: bool = False) -> None:
         """See gpu_pool.BorrowerFace."""
 
     def closed_there(self, share: int, refusal: str) -> None:

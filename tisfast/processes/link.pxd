@@ -40,6 +40,7 @@ cdef class RingLink(Link):
     cdef ShareTable shares       # what the worker was told of memory that is not its arenas
     cdef public int64_t question  # see gpu_pool.BorrowerFace
     cdef MemoryFile lent         # GPU memory that the worker has for outputs, or None
+    cdef list unclosed           # such memory that it does not use any more, and that its driver has not closed
     cdef dict copies             # number of a worker's message: Block with a copy of GPU memory that it cannot open
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs

@@ -184,8 +184,9 @@ cdef class RingLink(Link):
         output.channel = self.channel
         self.output = output
         self.running = {}
-        self.retained = self.shares.retained
+        self.retained = {}
         self.copies = {}
+        self.unclosed = []
         self.decoupled = runtime.signature.decoupled
         self.padded = runtime.scheduler.padded
         self.executing = deque()
@@ -240,8 +241,10 @@ cdef class RingLink(Link):
     def end(self, end) -> None:
         self.shares.end = end
 
-    def lend(self, MemoryFile memory) -> None:
-        """GPU memory that its worker may name in answers and calls from now on; None: it has given it back."""
+    def lend(self, MemoryFile memory, *, is_open=False) -> None:
+        """See gpu_pool.BorrowerFace."""
+        if is_open and self.lent is not None:
+            self.unclosed.append(self.lent)
         if not self.closed:
             self.lent = memory
 
@@ -317,6 +320,7 @@ cdef class RingLink(Link):
         self.poller.callers.discard(self)
         self.shares.close()
         self.lent = None
+        self.unclosed.clear()
         self.copies.clear()
         if self.calls is not None:
             (<Calls>self.calls).close()
@@ -523,7 +527,7 @@ cdef class RingLink(Link):
             return 0  # a ticket that is not out: the worker lied or repeats itself; nobody waits for it
         self.progress_ns = self.poller.clock.now_ns()
         if slot.flags & TF_RETAINED and not request.released:
-            self.retained[slot.request] = request.input
+            self.retained[slot.request] = request.input.kept()
         if self.decoupled:
             return self._on_response(request, slot)
         request.early = slot.flags & TF_EARLY != 0

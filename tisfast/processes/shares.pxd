@@ -11,7 +11,6 @@ cdef class ShareTable:
     cdef Channel channel
     cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
     cdef public object end       # ends the worker
-    cdef public dict retained    # ticket: InferInput of a request that it has answered, whose inputs it still has
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first
     cdef object free             # deque of ids that were given back
     cdef uint16_t unused         # ids from here on were never given out

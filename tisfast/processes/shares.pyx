@@ -8,8 +8,6 @@ there are numbers: when nothing that is on its way can mean the old one.
 
 from libc.stdint cimport uint16_t, uint32_t
 from tisfast.native.region cimport DeviceFile
-from tisfast.wire.record cimport InferInput
-from tisfast.wire.tensors cimport ForeignInput
 
 import logging
 import os
@@ -17,7 +15,6 @@ import socket
 import struct
 import weakref
 from collections import deque
-from functools import partial
 
 from tisfast import limits
 from tisfast.native.cuda import Holder
@@ -37,7 +34,6 @@ cdef class ShareTable:
         self.instance = instance
         self.loop = loop
         self.open = {}
-        self.retained = {}
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -76,8 +72,11 @@ cdef class ShareTable:
         memory = self.open.pop(share, None)
         if memory is None:
             return
+        if refusal and memory.is_lent:
+            self.open[share] = memory  # it is not freed before this process has ended
+            return
         del memory.holders[id(self), share]
-        if refusal and not memory.is_lent:
+        if refusal:
             memory.unclosed.append(f"instance {self.instance} ({refusal})")
 
     def file_of(self, share):
@@ -87,17 +86,6 @@ cdef class ShareTable:
                 file = reference()
                 return file if isinstance(file, DeviceFile) else None
         return None
-
-    def _keeps(self, reference) -> bool:
-        """Whether the worker has inputs in this memory of requests that it has answered."""
-        cdef InferInput kept
-        cdef ForeignInput each
-        memory = reference()
-        for kept in self.retained.values():
-            for each in kept.foreign or ():
-                if isinstance(each.tensor.file, DeviceFile) and (<DeviceFile>each.tensor.file).memory is memory:
-                    return True
-        return False
 
     cdef uint16_t id_of(self, MemoryFile file) except 0:
         cdef uint16_t share
@@ -118,8 +106,7 @@ cdef class ShareTable:
                 message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
-                keeps = partial(self._keeps, weakref.ref(memory))
-                memory.holders[id(self), share] = Holder(self.instance, self.end, keeps)
+                memory.holders[id(self), share] = Holder(self.instance, self.end)
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

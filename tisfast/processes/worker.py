@@ -320,7 +320,7 @@ class Worker:
         elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
         elif message.get("back"):
-            self.borrower.lend(None)
+            self.borrower.lend(None, is_open=bool(message.get("unclosed")))
             self._body.tell({"t": "answer", "n": message.get("n")})
         elif "forgone" in message:
             self.place.gpu_pool.forgone(message, self.borrower)

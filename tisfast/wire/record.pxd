@@ -34,6 +34,8 @@ cdef class InferInput:
     cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
+    # What a worker may keep of it behind its answer: its inputs, and not the places of its outputs.
+    cdef InferInput kept(self)
     # Note in the record that the client has left; the worker may look at any time.
     cdef void mark_cancelled(self) noexcept
     # Note in the record that there is a trace to be asked about, before submission.

@@ -55,6 +55,20 @@ cdef class InferInput:
         return holds(self.extra, offset, nbytes) or holds(self.body, offset, nbytes) or holds(
             self.record_block, offset, nbytes)
 
+    cdef InferInput kept(self):
+        cdef InferInput made
+        cdef ForeignInput each
+        cdef list inputs = None
+        if self.foreign is not None:
+            inputs = [each for each in self.foreign if each.position != NO_INPUT]
+        if inputs is None or len(inputs) == len(self.foreign):
+            return self
+        made = InferInput.__new__(InferInput)
+        made.model, made.batch, made.foreign = self.model, self.batch, inputs or None
+        made.body, made.extra, made.record_block = self.body, self.extra, self.record_block
+        made.record_offset, made.record_bytes = self.record_offset, self.record_bytes
+        return made
+
     cdef Arena arena(self):
         cdef Block block = self.extra if self.extra is not None else self.body if self.body is not None else self.record_block
         return block.arena

@@ -15,6 +15,9 @@ FLAG_STAYS = 128  # of a request record: outputs may stay on the GPU
 _LENT_SHARE = 0xFFFF  # the share id that stands for this memory
 _LENT = _LENT_SHARE << SHARE_SHIFT
 _NONE = "tensors of this instance go to other models by way of host memory: the server has none on the GPU to lend ({})"
+_UNCLOSED = (
+    "lent GPU memory is not closed by the driver ({}): nobody else gets it before this instance has ended"
+)
 _LARGE = (
     "a tensor of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
     "that this instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
@@ -123,9 +126,11 @@ class DeviceArena:
             if self._memory is None or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
             self._library.tf_arena_delete(self._arena)
-            self._arena, self._memory = 0, None
+            refusals, self._arena, self._memory = self._memory.refusals, 0, None
             with contextlib.suppress(ControlClosed):
-                ask({"t": "gpu_memory", "back": True})
+                ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusals)})
+            if refusals:
+                current().log("WARN", _UNCLOSED.format(refusals[0]), "device_arena.py", 0, "lent unclosed")
 
     def _take(self, nbytes):
         """A part, or 0."""

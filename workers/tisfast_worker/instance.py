@@ -103,7 +103,8 @@ def _live(order, library, control, load):
         service.run(order.threads)
     except DeviceLost as error:  # all is answered, and nobody's code is wrong: no traceback
         print(f"the instance ends, as its process can use the GPU no more: {error}", file=sys.stderr, flush=True)
-        return 1
+        sys.stdout.flush()
+        os._exit(1)  # threads of the model's own would keep the process, and libraries may wait for the GPU at its end
     thread.finish({"t": "stopped"})
     return 0
 
