@@ -20,7 +20,6 @@ COUNT = NBYTES // 4
 # Sends its only response in `execute`, which goes on a while.
 IN_EXECUTE = """
 import os
-import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -30,20 +29,19 @@ class TritonPythonModel:
             if "blocks" in request.parameters():
                 open(FOLDER + "/begun", "w").close()
                 while not os.path.exists(FOLDER + "/over"):
-                    time.sleep(0.01)
+                    pass
             sender.send(pb_utils.InferenceResponse([tensor]), 1)
             while "blocks" not in request.parameters() and not os.path.exists(FOLDER + "/go"):
-                time.sleep(0.01)
+                pass
 """
 # Its threads answer; while a request "blocks", the loop takes nothing back of theirs.
 IN_THREADS = STREAM.replace(
     "for request in requests:\n            copy.copy(self)",
     """for request in requests:
             if "blocks" in request.parameters():
-                import time
                 open(FOLDER + "/begun", "w").close()
                 while not os.path.exists(FOLDER + "/over"):
-                    time.sleep(0.01)
+                    pass
                 request.get_response_sender().send(flags=1)
                 continue
             copy.copy(self)""",
