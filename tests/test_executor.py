@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
 
 from tests.loops import fresh_loop
-from tisfast.executor import DaemonExecutor
+from tests.waiting import until
+from tisfast.errors import Unavailable
+from tisfast.executor import DaemonExecutor, Lane, Overdue
 
 ROOT = Path(__file__).parents[1]
 SECONDS_MAX = 30
+
+
+class Held:
+    """What work is about."""
 
 
 @pytest.fixture
@@ -22,6 +30,19 @@ def executor():
     made = DaemonExecutor(2)
     yield made
     made.shutdown()
+
+
+@pytest.fixture
+def lane():
+    return Lane(2, "test-lane", "GPU 7", "Do something.")
+
+
+@pytest.fixture
+def uncollected():
+    """Nobody waits for the collector."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def test_work_is_answered_with_what_it_returns_or_raises(executor):
@@ -86,3 +107,63 @@ def test_a_process_ends_while_work_hangs():
         "os.read(began, 1)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=SECONDS_MAX, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("which", ["executor", "lane"])
+def test_what_failed_work_is_about_goes_with_its_error(request, uncollected, which):
+    def fails(held):
+        raise KeyError(held)
+
+    threads, held = request.getfixturevalue(which), Held()
+    seen = weakref.ref(held)
+    future = threads.submit(fails, held)
+    del held
+    assert isinstance(future.exception(SECONDS_MAX), KeyError)
+    del future
+    for _ in range(2):  # whichever thread it was has let go of it
+        threads.submit(tuple).result(SECONDS_MAX)
+    assert seen() is None
+
+
+@pytest.mark.parametrize("ends", ["in time", "late", "never begins"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_call_keeps_goes_on_the_loop_when_the_thread_has_let_go_of_it(lane, uncollected, ends, fails):
+    begun, gate, gone, results = threading.Event(), threading.Event(), [], []
+
+    def works():
+        begun.set()
+        gate.wait(SECONDS_MAX)
+        if fails:
+            raise KeyError
+        made = Held()
+        results.append(weakref.ref(made))
+        return made
+
+    async def calls():
+        kept = Held()
+        weakref.finalize(kept, lambda: gone.append(threading.current_thread()))
+        if ends == "never begins":
+            lane.post(works)
+        call = asyncio.ensure_future(lane.call(works, SECONDS_MAX if ends == "in time" else 0.01, kept))
+        del kept
+        await asyncio.sleep(0)
+        assert begun.wait(SECONDS_MAX)  # the loop, too: it looks at no time before
+        if ends == "in time":
+            gate.set()
+        await asyncio.wait({call})
+        error = call.exception()  # which somebody has from here on
+        assert type(error) is told
+        if ends == "late":
+            assert not gone
+            gate.set()
+        await until(lambda: gone)
+        assert gone == [threading.current_thread()]
+        if ends == "late" and not fails:
+            await until(lambda: results[0]() is None)  # what it came to has gone, too
+
+    told = {"late": Overdue, "never begins": Unavailable}.get(ends, KeyError if fails else type(None))
+    try:
+        with fresh_loop() as loop:
+            loop.run_until_complete(asyncio.wait_for(calls(), SECONDS_MAX))
+    finally:
+        gate.set()

@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import threading
 import weakref
 
 import numpy as np
@@ -17,11 +18,14 @@ from tests.gpu.gpu_call_models import NODE, run
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
 from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.loops import fresh_loop
+from tests.native.helpers import HostDevice, HostMemory
 from tests.system.helpers import until
 from tests.waiting import until as comes_true
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, Holder
 from tisfast.native.cuda_sharing import CudaSharing
+from tisfast.native.memory import Arena
+from tisfast.native.region import DeviceFile
 from tisfast.processes.gpu_pool import GpuPool, LentMemory
 
 PART = 1 << 21
@@ -317,6 +321,62 @@ def test_a_message_without_a_number_is_passed_over(lending, caplog, number):
     assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
         f"a message about GPU memory has {number!r} as {key!r}: it is passed over" for key in ("unopened", "n", "n")
     ]
+
+
+class Refusing(HostMemory):
+    """It waits for `gate`, and then refuses to be copied; `refused` is the error, which somebody has."""
+
+    def __init__(self):
+        super().__init__(HostDevice(), bytearray(64))
+        self.begun, self.gate, self.refused = threading.Event(), threading.Event(), None
+
+    def to_host(self, offset, address, nbytes):
+        self.begun.set()
+        self.gate.wait()
+        self.refused = Internal("no")
+        raise self.refused
+
+
+class Reading(Borrower):
+    """One that reads memory of another one, by way of the host, and takes no copy."""
+
+    def __init__(self, memory, arena):
+        super().__init__()
+        self._given, self.over = [arena.take_block(64), DeviceFile(memory, 0, bytes(64))], False
+
+    def copying(self, number, share, nbytes):
+        return self._given.pop(), self._given.pop()
+
+    def copied(self, number):
+        self.over = True
+
+
+def test_a_copy_that_fails_late_is_let_go_of_by_the_loop_whoever_has_its_error(monkeypatch):
+    memory, arena, gone, told = Refusing(), Arena("t", 1 << 20, 1 << 19), [], []
+    borrower = Reading(memory, arena)
+    weakref.finalize(borrower._given[1], lambda: gone.append(threading.current_thread()))
+
+    async def work():
+        pool = GpuPool(asyncio.get_running_loop(), None, {}, CudaSharing())
+        pool.copy({"n": 1, "copy": 7, "offset": 0, "bytes": 64}, borrower, told.append)
+        await asyncio.sleep(0)
+        assert memory.begun.wait(60)  # the loop, too: it looks at no time before
+        await comes_true(lambda: told)
+        assert "has not done a call within 0.01 s" in told[0]["error"]
+        assert borrower.over and arena.used_blocks == 1 and not gone
+        memory.gate.set()
+        await comes_true(lambda: gone)
+        assert memory.refused and arena.used_blocks == 0
+        assert gone == [threading.current_thread()]
+
+    monkeypatch.setattr("tisfast.limits.GPU_COPY_SECONDS_MAX", 0.01)
+    gc.disable()  # nobody waits for the collector
+    try:
+        with fresh_loop() as loop:
+            loop.run_until_complete(asyncio.wait_for(work(), 60))
+    finally:
+        gc.enable()
+        memory.gate.set()
 
 
 @pytest.mark.parametrize("dies", [False, True])

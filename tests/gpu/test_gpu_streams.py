@@ -53,8 +53,12 @@ LATE = STREAM.replace("        del request,", """        tensor = pb_utils.get_i
 
 
 @pytest.fixture
-def streamed(gpu, serve, write_model, connect):
-    """streamed(*flags, fault, name=(code, configuration)...): (server, client, stream); m alone does as scripts say."""
+def streamed(gpu, serve, write_model, connect, tmp_path):
+    """streamed(*flags, fault, name=(code, configuration)...): (server, client, stream); m alone does as scripts say.
+
+    What waits in the test's folder goes on at the end, and the stream ends: else a test that fails before would hang.
+    """
+    streams = []
 
     def start(*flags, fault="", **models):
         for name, (code, config) in (models or {"m": (STREAM, STREAMING)}).items():
@@ -62,9 +66,13 @@ def streamed(gpu, serve, write_model, connect):
             if not code:
                 (folder / "1/model.py").unlink()
         server = serve("--allow-client-shm=true", *flags, fault=fault).ready()
-        return server, connect(server, tritonclient.http), Stream(connect(server, tritonclient.grpc))
+        streams.append(Stream(connect(server, tritonclient.grpc)))
+        return server, connect(server, tritonclient.http), streams[-1]
 
-    return start
+    yield start
+    (tmp_path / "go").touch()
+    for each in streams:
+        each.client.stop_stream(cancel_requests=True)
 
 
 def balance(gpu, before):

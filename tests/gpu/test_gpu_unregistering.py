@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ COUNT = NBYTES // 4
 # Sends its only response in `execute`, which goes on a while.
 IN_EXECUTE = """
 import os
-import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -30,20 +29,19 @@ class TritonPythonModel:
             if "blocks" in request.parameters():
                 open(FOLDER + "/begun", "w").close()
                 while not os.path.exists(FOLDER + "/over"):
-                    time.sleep(0.01)
+                    pass
             sender.send(pb_utils.InferenceResponse([tensor]), 1)
             while "blocks" not in request.parameters() and not os.path.exists(FOLDER + "/go"):
-                time.sleep(0.01)
+                pass
 """
 # Its threads answer; while a request "blocks", the loop takes nothing back of theirs.
 IN_THREADS = STREAM.replace(
     "for request in requests:\n            copy.copy(self)",
     """for request in requests:
             if "blocks" in request.parameters():
-                import time
                 open(FOLDER + "/begun", "w").close()
                 while not os.path.exists(FOLDER + "/over"):
-                    time.sleep(0.01)
+                    pass
                 request.get_response_sender().send(flags=1)
                 continue
             copy.copy(self)""",
@@ -144,6 +142,27 @@ def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, wr
         memory.free()
     now = stand_in.counted()
     assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [3, 3, 0]
+
+
+def test_a_region_that_its_memory_is_too_small_for_is_closed_first(stand_in, serve, write_model, connect, export):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory = connect(server, tritonclient.http), export(NBYTES)
+    before = stand_in.counted()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid) as begun,
+    ):
+        with pytest.raises(InferenceServerException, match=f"byte_size {NBYTES + 1}; the memory behind the handle"):
+            client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES + 1)
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
+        until(begun, "it is closed")
+        early = wait({closing}, 0.5).done
+        stand_in.fail("cuIpcCloseMemHandle", 0)
+        assert not early and closing.result(60) == (200, {})
+    memory.free()
+    now = stand_in.counted()
+    assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [1, 1, 0]
 
 
 def test_a_client_that_leaves_its_registration_is_no_error(stand_in, serve, write_model, connect, export):

@@ -114,6 +114,32 @@ def test_too_much_that_waits_is_refused(lane, gate):
     assert last.wait(60)
 
 
+def test_long_copies_that_wait_for_a_thread_are_bounded(lane, gate, monkeypatch):
+    monkeypatch.setattr(limits, "COPIES_WAITING_MAX", 1)
+    copies, busy, found = DaemonExecutor(1, "test-copying"), threading.Event(), []
+    copies.submit(lambda: busy.set() or gate.wait())
+    assert busy.wait(60)
+    first, refused, on_gpu, later = [], [], [], []
+
+    async def work():
+        beside(copies, [(None, named(found), "input 'I'")], Kept(), first.append)
+        beside(copies, [(None, named(found), "output 'O'")], Kept(), refused.append)
+        beside(copies, [(lane, named(found), "output 'O'")], Kept(), on_gpu.append)  # that is bounded by itself
+        await until(lambda: refused and on_gpu)
+        assert (first, on_gpu) == ([], [()])
+        gate.set()
+        await until(lambda: first)
+        beside(copies, [(None, named(found), "output 'O'")], Kept(), later.append)
+        await until(lambda: later)
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(asyncio.wait_for(work(), 60))
+    text = "output 'O': 1 long copies wait to be made, which is the limit; retry later"
+    assert refused == [(Status.UNAVAILABLE, text)]
+    assert (first, later) == ([()], [()])
+    assert found == ["test-gpu", "test-copying", "test-copying"]
+
+
 def test_a_call_that_takes_too_long_is_refused_and_its_result_dropped(lane, gate):
     async def calls():
         with pytest.raises(Unavailable, match="GPU 7 has not done a call within 0.01 s: it hangs"):

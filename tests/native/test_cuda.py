@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import gc
 import os
 import subprocess
 import threading
 
 import pytest
 
+from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, CudaMissing, OneCuda, Unopened
 
@@ -17,7 +20,7 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
-int allocated, fail_alloc, fail_export, fail_back;
+int allocated, fail_alloc, fail_export, fail_back, fail_range;
 int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
 static uint64_t size;
 static int contexts[8];
@@ -51,7 +54,10 @@ int cuIpcGetMemHandle(handle *h, ptr p) {
     if (fail_export) return 801;
     memset(h, 0, sizeof *h); memcpy(h, &p, 8); return 0;
 }
-int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) { *base = p; *n = size; return 0; }
+int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) {
+    if (fail_range) return 201;
+    *base = p; *n = size; return 0;
+}
 int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
     (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
 }
@@ -85,7 +91,7 @@ def driver(library):
     found = Driver()
     yield found
     found.fail_alloc.value = found.fail_export.value = found.fail_back.value = found.allocated.value = 0
-    found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
+    found.fail_range.value = found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
     found.devices.value = 2
 
 
@@ -225,10 +231,24 @@ def test_memory_that_is_not_given_back_is_told_once_for_each_gpu_and_call(librar
 def test_memory_that_cannot_be_lent_is_kept_by_nobody(library, driver, fault, uuid, text):
     cuda = Cuda(library)
     getattr(driver, fault).value = 2
-    with pytest.raises(Unavailable, match=text):
+    with pytest.raises(Unavailable, match=text) as refused:
         cuda.allocate(cuda.number_of(bytes([uuid]) * 16), 64)
     given_back(cuda, 0)
     assert driver.allocated.value == 0
+    assert refused.value  # not even by its error
+
+
+def test_memory_that_was_opened_in_vain_is_closed_while_somebody_has_the_error(library, driver):
+    cuda, opened, closed = Cuda(library), driver.opened.value, driver.closed.value
+    driver.fail_range.value = 1
+    with pytest.raises(Unopened, match="^cuMemGetAddressRange_v2: no context$") as refused:
+        cuda.open(handle(32), 0)
+    given_back(cuda, 0)
+    assert refused.value and (driver.opened.value, driver.closed.value) == (opened + 1, closed + 1)
+    del refused
+    gc.collect()
+    given_back(cuda, 0)
+    assert driver.closed.value == closed + 1  # once
 
 
 def test_machines_without_a_gpu_say_why(library, driver, tmp_path):
@@ -265,6 +285,35 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     assert (driver.closed.value, driver.resets.value) == (closed, 0)
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
     assert driver.resets.value == 1
+
+
+def futures():
+    """Those that somebody has."""
+    gc.collect()
+    return sum(isinstance(each, asyncio.Future) for each in gc.get_objects())
+
+
+def test_who_waits_in_vain_for_a_lost_gpu_leaves_nothing(library, driver):
+    cuda = Cuda(library)
+    lent, data = cuda.allocate(0, 64), ctypes.create_string_buffer(4)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="error 700"):
+        lent.to_host(0, ctypes.addressof(data), 4)
+
+    async def waits():
+        nonlocal lent
+        before = futures()
+        for _ in range(1000):
+            with pytest.raises(Unavailable, match="1 parts of memory that it lent there are still in use"):
+                await cuda.ready(0, 0)
+        assert futures() - before < 10  # one for all of them, and what the last wait has
+        waiting = [asyncio.ensure_future(cuda.ready(0, 60)) for _ in range(2)]
+        await asyncio.sleep(0)
+        del lent
+        await asyncio.gather(*waiting)  # whoever waits now is told
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(waits())
 
 
 def test_copies_in_fail_as_copies_out_do(library, driver):

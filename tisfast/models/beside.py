@@ -61,7 +61,9 @@ class CopyOrder:
         lane, work, what = self._steps.pop(0)
         try:
             if lane is None and self._copies.waiting >= limits.COPIES_WAITING_MAX:
-                raise Unavailable("too many long copies wait to be made; retry later")
+                raise Unavailable(
+                    f"{limits.COPIES_WAITING_MAX} long copies wait to be made, which is the limit; retry later"
+                )
             self._current = (self._copies if lane is None else lane).submit(work)
         except TisError as error:
             self._loop.call_soon(self._tell, (error.status, f"{what}: {error.message}" if what else error.message))
