@@ -68,7 +68,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
     monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
     registered(hanging)
     told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
-    assert len(told) == 2  # each call that waited
+    assert len(told) == 1  # for all who wait
     assert told[0].startswith(
         f"shared memory region 'c'{others} unregistered, but not closed within 0.05 s: the host hangs or is busy"
     )
@@ -432,3 +432,36 @@ def test_unregistering_all_does_not_wait_for_what_is_unregistered_later(busy, op
         registered(again)
     finally:
         over.set()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_waits_is_told_when_the_server_ends(regions, device, busy, begun):
+    """Its connection waits for the answer, and the server's end for the connection."""
+
+    async def ends():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        busy()
+        closing = regions.unregister_cuda("c")
+        if begun:
+            await asyncio.sleep(0)
+            regions.end()
+        else:
+            regions.end()
+            closing = regions.unregister_cuda("c")
+        with pytest.raises(Unavailable, match="'c' unregistered, but not closed before the server ends"):
+            await closing
+        assert ["'c' still to be closed: the host hangs" in each for each in regions.unfinished()] == [True]
+        busy.over.set()
+
+    registered(ends)
+
+
+def test_a_mistake_of_ours_is_no_success(regions, device, monkeypatch, caplog):
+    async def fails():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        monkeypatch.setattr(LANE, "passed", None)
+        with pytest.raises(Internal, match="refuses that in the server .TypeError"):
+            await regions.unregister_cuda("c")
+
+    registered(fails)
+    assert "closing shared memory region 'c' failed" in caplog.text

@@ -74,7 +74,8 @@ class Closings:
 
     def __init__(self) -> None:
         self._of: dict[str, list[Closing]] = {}
-        self._ended = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_ended = False
 
     def __len__(self) -> int:
         """How much is being closed, and how many refusals nobody was told of."""
@@ -103,7 +104,11 @@ class Closings:
         later.
         """
         names = [name] if name else list(self._of)
-        return asyncio.ensure_future(self._closed([(each, one) for each in names for one in self._of.get(each, ())]))
+        chosen = [(each, one) for each in names for one in self._of.get(each, ())]
+        told = asyncio.ensure_future(self._closed(chosen))
+        self._waiting.add(told)
+        told.add_done_callback(self._waiting.discard)
+        return told
 
     def unfinished(self) -> Iterable[tuple[str, str]]:
         """What is not closed: its name, and what it waits for."""
@@ -111,7 +116,9 @@ class Closings:
 
     def end(self) -> None:
         """Who waits is told that the server ends, whose connections wait for the answers."""
-        self._ended.set()
+        self._is_ended = True
+        for each in self._waiting:
+            each.cancel()
 
     async def _closed(self, chosen: Sequence[tuple[str, Closing]]) -> None:
         begun = time.monotonic()
@@ -136,16 +143,15 @@ class Closings:
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
         """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
-        if waited := {each.done for _, each in chosen if not each.done.done()}:
-            all_closed, ends = asyncio.ensure_future(asyncio.wait(waited)), asyncio.ensure_future(self._ended.wait())
+        waited = {each.done for _, each in chosen if not each.done.done()}
+        if waited and not self._is_ended:
             try:
-                left = max(until - time.monotonic(), 0)
-                await asyncio.wait({all_closed, ends}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                all_closed.cancel()
-                ends.cancel()
+                await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0))
+            except asyncio.CancelledError:
+                if not self._is_ended:
+                    raise
         late = [(name, each) for name, each in chosen if not each.done.done()]
-        if late and self._ended.is_set():
+        if late and self._is_ended:
             raise Unavailable(
                 f"{named(name for name, _ in late)} unregistered, but not closed before the server ends: free the "
                 "memory when it has ended"
