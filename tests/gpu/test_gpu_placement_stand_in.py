@@ -125,3 +125,16 @@ def test_nothing_is_loaded_on_a_gpu_above_its_limit(started, export):
 def test_below_its_limit_it_is_loaded(started, export):
     export(1 << 29)
     started("0", None, "--model-load-gpu-limit=0:0.6").says("m_0_0 sees 0 which is 1 of 0")
+
+
+def test_instances_that_are_added_are_placed_together(stand_in, serve, write_model, connect):
+    """Each by itself would go to the GPU with most memory free, which is the same for all."""
+    by_memory = CONFIG + 'parameters { key: "GPU_PLACEMENT" value { string_value: "free_memory" } }'
+    folder = write_model("m", TELLS, by_memory + "instance_group { kind: KIND_GPU count: 1 }")
+    server = serve("--model-control-mode=explicit", "--load-model=m").ready()
+    server.says("m_0_0 sees 0 which is 1 of 0")
+    config = (folder / "config.pbtxt").read_text()
+    (folder / "config.pbtxt").write_text(config.replace("count: 1 }", "count: 3 }"))
+    connect(server).load_model("m")
+    found = {re.search(r"m_0_[12] sees (\d)", server.says(f"m_0_{each} sees")["message"])[1] for each in (1, 2)}
+    assert found == {"0", "1"}
