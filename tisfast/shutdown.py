@@ -95,6 +95,8 @@ async def drain(
     if not in_time:
         say_late()
     await models.stop(countdown.left)
+    if in_time and not countdown.left:
+        say_late()
     return in_time and countdown.left > 0
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import tritonclient.http
 
 from tests.gpu.gpu_call_models import NODE
-from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked, register
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked, register, unregistering
 from tests.gpu.stand_in_driver import OUT_OF_MEMORY
 from tests.system.helpers import until
 
@@ -96,7 +98,11 @@ LETS_GO = (
 
 @pytest.fixture
 def used(serve, write_model, connect, export, stand_in):
-    """used(code): a server with the model m, which has been given a region that is unregistered since; and `closed`."""
+    """used(code): a server with the model m, which has been given a region that is unregistered since; and `closed`.
+
+    Unregistering succeeds in the end.
+    """
+    leaving = contextlib.ExitStack()
 
     def start(code):
         write_model("m", code, DEVICE)
@@ -105,10 +111,11 @@ def used(serve, write_model, connect, export, stand_in):
         before = stand_in.counted()["closed"]
         register(client, "given", export(NBYTES))
         client.infer("m", **asked(tritonclient.http))
-        client.unregister_cuda_shared_memory("given")
+        leaving.enter_context(unregistering(server, "given"))
         return server, lambda: stand_in.counted()["closed"] - before
 
-    return start
+    with leaving:
+        yield start
 
 
 def test_an_idle_instance_releases_what_a_thread_lets_go_of(used, tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
@@ -147,7 +149,7 @@ def test_lent_memory_that_is_not_closed_is_not_freed(started, stand_in):
     before, lent = stand_in.counted(), stand_in.allocated()
     stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=-server.process.pid)
     server.says("lent GPU memory is not closed by the driver")
-    run(client, "caller", large, ["made", 1], ["host"])  # in another part
+    run(client, "caller", large, ["made", 1], ["call", "other", [["is_cpu", False], ["host"]]])  # in another part
     assert stand_in.allocated() >= lent
     assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]
 
@@ -187,3 +189,77 @@ def test_a_server_that_ends_does_not_wait_for_who_waits_for_a_model(started, min
         assert server.end() == 0
         status, answer = told.result(60)
     assert status == 503 and "not closed before the server ends" in answer["error"]
+
+
+RESCHEDULED = KEEPS_HOST.replace(
+    "    def execute(self, requests):",
+    """    held = []
+
+    def execute(self, requests):
+        if not self.held:
+            self.held.append(pb_utils.get_input_tensor_by_name(requests[0], "B"))
+            requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            return [None]""",
+)
+LOGS = IDENTITY.replace(
+    "    def answer(self, tensor):",
+    """    def answer(self, tensor):
+        import multiprocessing, time
+        child = multiprocessing.Process(target=time.sleep, args=(3600,), daemon=True)
+        child.start()
+        pb_utils.Logger.log_error(f"the child is {child.pid}.")
+        for at in range(300):
+            pb_utils.Logger.log_error(f"said {at}.")""",
+)
+assert RESCHEDULED != KEEPS_HOST and LOGS != IDENTITY
+
+
+def test_who_keeps_an_input_of_a_rescheduled_request_does_not_keep_where_its_output_went(started, mine):
+    iterates = FLOATS + GPU + " max_batch_size: 1 sequence_batching { iterative_sequence: true }"
+    server, client = started(m=(RESCHEDULED, iterates))
+    register(client, "mine", mine)
+    tensor = tritonclient.http.InferInput("B", [1, VALUES.size], "FP32")
+    tensor.set_data_from_numpy(VALUES.reshape(1, -1) * 2)
+    wanted = tritonclient.http.InferRequestedOutput("B")
+    wanted.set_shared_memory("mine", NBYTES)
+    client.infer("m", [tensor], outputs=[wanted])
+    assert mine.read(NBYTES) == (VALUES * 2).tobytes()
+    assert unregister(server) == (200, {})
+
+
+def test_an_instance_that_has_lost_its_gpu_says_what_it_has_to_say_and_leaves_no_child(started, stand_in, mine, export):
+    server, client = started(m=(LOGS, CONFIG + GPU + STAYS))
+    register(client, "mine", mine)
+    register(client, "wanted", export(NBYTES))
+    stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1, pid=server.worker("m_0_0"))
+    with pytest.raises(InferenceServerException, match="launch failure"):
+        client.infer("m", **asked(tritonclient.http, NBYTES, region="mine", output="wanted"))
+    server.says("the instance ends, as its process can use the GPU no more")
+    server.says("said 299.")
+    child = int(server.says("the child is")["message"].split()[-1].rstrip("."))
+    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE, "it ends")
+
+
+def test_a_refusal_to_close_what_was_registered_in_vain_is_told(started, stand_in, mine):
+    server, client = started(m=(KEEPS, FLOATS + GPU + STAYS))
+    stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=server.process.pid)
+    with pytest.raises(InferenceServerException, match="byte_size"):
+        client.register_cuda_shared_memory("mine", base64.b64encode(mine.handle), 0, 1 << 40)
+    status, answer = unregister(server)
+    assert status == 500 and "not closed: the driver refuses that in the server" in answer["error"]
+    assert unregister(server) == (200, {})
+
+
+def test_a_refusal_to_close_what_was_opened_too_late_is_told(started, stand_in, mine):
+    server, client = started(fault=SOON, m=(KEEPS, FLOATS + GPU + STAYS))
+    pid = server.process.pid
+    stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=pid)
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid):
+        told = r"region 'mine': GPU 0 has not done a call within .*\. Unregister it before you free the memory"
+        with pytest.raises(InferenceServerException, match=told):
+            register(client, "mine", mine)
+        late = threads.submit(unregister, server)
+        server.says("'mine' unregistered, but not closed within 1 s")
+        stand_in.fail("cuIpcOpenMemHandle_v2", 0)
+        status, answer = late.result(60)
+    assert status == 500 and "not closed: the driver refuses that in the server" in answer["error"]

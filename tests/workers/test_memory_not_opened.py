@@ -162,3 +162,23 @@ def test_a_process_that_has_lost_its_gpu_does_not_say_that_it_cannot_open_memory
     opens(LOST)
     assert lent()._take(64) == 0
     assert server.told == []
+
+
+def test_who_could_not_close_what_it_was_lent_keeps_what_it_is_lent_then(server, opens, monkeypatch):
+    """Each part that is not closed is lost to others until the process ends: one is enough."""
+    opens()
+    library = SimpleNamespace(
+        tf_arena_new=lambda *_: 1, tf_output_take=lambda *_: 64, tf_arena_used_blocks=lambda _: 0,
+        tf_arena_delete=lambda _: None,
+    )  # fmt: skip
+    arena = device_arena.DeviceArena(library, lambda: None, SimpleNamespace(device_lost=None))
+    logged = []
+    monkeypatch.setattr(serving_context.current(), "log", lambda *record: logged.append(record[1]))
+    for refusals in (["no"], ["no"]):
+        assert arena._take(64) == 64
+        arena._memory.refusals = refusals
+        arena.rest()
+    given = [each for each in server.asked if each.get("back")]
+    assert given == [{"t": "gpu_memory", "back": True, "unclosed": True}]
+    assert arena._memory is not None
+    assert len(logged) == 1 and "is not closed by the driver (no)" in logged[0]

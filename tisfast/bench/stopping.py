@@ -67,7 +67,7 @@ class Stopping:
         self._next_count = response.count * GROWTH
         interval = wanted(rule, response, pieces)
         if interval.half_width * 100 <= rule.percent:
-            reason = f"{_name(rule)} is known within {100 * interval.half_width:.2g} %, with 95 % confidence"
+            reason = f"{_name(rule)} is known within {_two_digits(100 * interval.half_width)} %, with 95 % confidence"
             return Verdict(True, reason, interval)
         return Verdict(False, "", interval) if over else None
 
@@ -130,3 +130,8 @@ def _name(rule: Rule) -> str:
 
 def _width(interval: Interval) -> str:
     return "no bound" if math.isinf(interval.half_width) else f"{100 * interval.half_width:.2g} %"
+
+
+def _two_digits(percent: float) -> str:
+    """Without an exponent, also where it is far from known."""
+    return f"{percent:.2g}" if percent < 10 else f"{percent:.0f}"

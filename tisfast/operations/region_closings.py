@@ -81,14 +81,11 @@ class Closings:
         """How much is being closed, and how many refusals nobody was told of."""
         return sum(map(len, self._of.values()))
 
-    def add(self, name: str, what: Closing, *, is_told: bool = True) -> None:
-        """Under this name until it is done, and a refusal until it is told, unless nobody is to be told.
-
-        Who asked for it may have gone then.
-        """
+    def add(self, name: str, what: Closing) -> None:
+        """Under this name until it is done, and a refusal until it is told; who asked for it may have gone then."""
 
         def done(future: asyncio.Future[None]) -> None:
-            if not is_told or not what.refusals:
+            if not what.refusals:
                 self._forget(name, what)
             error = None if future.cancelled() else future.exception()
             if error is not None and not isinstance(error, _StaysOpen):
@@ -115,7 +112,10 @@ class Closings:
         return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
 
     def end(self) -> None:
-        """Who waits is told that the server ends, whose connections wait for the answers."""
+        """The server ends, and its connections wait for the answers: who waits is told so in a moment."""
+        asyncio.get_running_loop().call_later(limits.GPU_REGION_END_SECONDS, self._tell_end)
+
+    def _tell_end(self) -> None:
         self._is_ended = True
         for each in self._waiting:
             each.cancel()
@@ -144,9 +144,10 @@ class Closings:
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
         """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
         waited = {each.done for _, each in chosen if not each.done.done()}
-        if waited and not self._is_ended:
+        if waited:
+            left = max(until - time.monotonic(), 0)
             try:
-                await asyncio.wait(waited, timeout=max(until - time.monotonic(), 0))
+                await asyncio.wait(waited, timeout=min(left, limits.GPU_REGION_END_SECONDS) if self._is_ended else left)
             except asyncio.CancelledError:
                 if not self._is_ended:
                     raise
@@ -213,10 +214,10 @@ def _told(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def closing(lane: Lane, unclosed: list[str], removed: Removed | None = None) -> Closing:
+def closing(lane: Lane, unclosed: Iterable[list[str]], removed: Removed | None = None) -> Closing:
     """Nobody here refers to the memory any more: it is closed when its GPU has done so.
 
-    unclosed: of DeviceMemory; removed: the region that it was; instances may have it open.
+    unclosed: of each DeviceMemory that there is by then; removed: the region that it was; instances may have it open.
     """
 
     async def closed() -> None:
@@ -224,8 +225,8 @@ def closing(lane: Lane, unclosed: list[str], removed: Removed | None = None) -> 
             await removed.closed_by_instances()
         await lane.passed()
         await lane.passed()  # until then the thread that opened the memory may have referred to it
-        if unclosed:
-            raise _StaysOpen(unclosed)
+        if where := [text for each in unclosed for text in each]:
+            raise _StaysOpen(where)
 
     def waits() -> str:
         return (removed.waits() if removed is not None else "") or hangs(lane.whose)

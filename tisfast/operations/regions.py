@@ -118,7 +118,7 @@ class ClientRegions:
         self.check_allowed()
         for removed in self._remove(name, cuda=True):
             lane = self._known().lane(removed.device)
-            self._closings.add(removed.name, closing(lane, removed.unclosed, removed))
+            self._closings.add(removed.name, closing(lane, [removed.unclosed], removed))
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
                 self._closings.add(each, coming.unregistered())
@@ -134,7 +134,7 @@ class ClientRegions:
         except TisError:
             unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
-            coming.closing = closing(self._known().lane(device_id), unclosed)
+            coming.closing = closing(self._known().lane(device_id), [unclosed])
             raise
         del self._coming[name]
 
@@ -143,7 +143,7 @@ class ClientRegions:
         if self._coming.get(name) is coming:  # else it was unregistered, or is one
             del self._coming[name]
             if coming.closing is not None:
-                self._closings.add(name, coming.closing, is_told=False)
+                self._closings.add(name, coming.closing)
         if not done.cancelled():
             done.exception()
 
@@ -173,14 +173,21 @@ class ClientRegions:
                 )
             lane = devices.lane(device_id)
             await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
+            unclosed: list[list[str]] = []
+
+            def opened() -> DeviceMemory:
+                memory = devices.open(raw_handle, device_id)
+                unclosed.append(memory.unclosed)
+                return memory
+
             try:
-                return await lane.call(partial(devices.open, raw_handle, device_id), left())
+                return await lane.call(opened, left())
             except Overdue:
-                coming.closing = closing(lane, [])  # the driver may still open it
+                coming.closing = closing(lane, unclosed)  # the driver may still open it
                 raise
             except Unopened as error:
                 if error.unclosed is not None:
-                    coming.closing = closing(lane, error.unclosed)
+                    coming.closing = closing(lane, [error.unclosed])
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
@@ -193,7 +200,7 @@ class ClientRegions:
             self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
             raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
         except Unavailable as error:
-            remedy = " Unregister it before you free the memory: the GPU may open it yet."
+            remedy = ". Unregister it before you free the memory: the GPU may open it yet."
             late = "" if coming.closing is None else remedy
             raise Unavailable(f"failed to register shared memory region '{name}': {error.message}{late}") from None
 

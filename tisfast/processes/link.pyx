@@ -553,7 +553,7 @@ cdef class RingLink(Link):
         self.progress_ns = self.poller.clock.now_ns()
         times = times_of(slot, request.dispatched_ns, self.progress_ns)
         if slot.flags & TF_RETAINED:
-            self.retained[slot.request] = request.input
+            self.retained[slot.request] = request.input.kept()
         return self.runtime.reschedule(self, request, &times)
 
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:

@@ -10,6 +10,7 @@ cdef class ShareTable:
     cdef str instance
     cdef Channel channel
     cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
+    cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not
     cdef public object end       # ends the worker
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first
     cdef object free             # deque of ids that were given back

@@ -34,6 +34,7 @@ cdef class ShareTable:
         self.instance = instance
         self.loop = loop
         self.open = {}
+        self.unclosed = []
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -62,6 +63,9 @@ cdef class ShareTable:
         self.shares.clear()
         for share in list(self.open):
             self.closed_there(share, "")
+        for memory, share in self.unclosed:
+            memory.holders.pop((id(self), share), None)
+        self.unclosed.clear()
         self.socket.close()
         self.theirs.close()
 
@@ -73,7 +77,7 @@ cdef class ShareTable:
         if memory is None:
             return
         if refusal and memory.is_lent:
-            self.open[share] = memory  # it is not freed before this process has ended
+            self.unclosed.append((memory, share))  # it is not freed before this process has ended
             return
         del memory.holders[id(self), share]
         if refusal:

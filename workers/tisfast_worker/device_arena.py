@@ -42,7 +42,7 @@ class DeviceArena:
         self._collect_held = collect_held or collect
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._ask_at = self._unopened_until = 0.0  # refused, or what was lent could not be opened: not before then
-        self._uuid = None
+        self._uuid, self._is_unclosed = None, False
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
@@ -123,13 +123,15 @@ class DeviceArena:
         with self._lock:
             self._ask_at = self._unopened_until
             ask = current().ask
-            if self._memory is None or ask is None or self._library.tf_arena_used_blocks(self._arena):
+            kept = self._is_unclosed or self._memory is None
+            if kept or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
             self._library.tf_arena_delete(self._arena)
             refusals, self._arena, self._memory = self._memory.refusals, 0, None
             with contextlib.suppress(ControlClosed):
                 ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusals)})
             if refusals:
+                self._is_unclosed = True  # what it is lent next it keeps: else it would take one part after the other
                 current().log("WARN", _UNCLOSED.format(refusals[0]), "device_arena.py", 0, "lent unclosed")
 
     def _take(self, nbytes):

@@ -1,6 +1,7 @@
 """A process that is one model instance, from the fork to its exit (WIRE.md, "Life of an instance", 3 to 6)."""
 
 import atexit
+import contextlib
 import gc
 import os
 import signal
@@ -102,11 +103,22 @@ def _live(order, library, control, load):
     try:
         service.run(order.threads)
     except DeviceLost as error:  # all is answered, and nobody's code is wrong: no traceback
-        print(f"the instance ends, as its process can use the GPU no more: {error}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(1)  # threads of the model's own would keep the process, and libraries may wait for the GPU at its end
+        thread.log("ERROR", f"the instance ends, as its process can use the GPU no more: {error}", "instance.py", 0)
+        _leave(thread)
     thread.finish({"t": "stopped"})
     return 0
+
+
+def _leave(thread):
+    """End at once: threads of the model's own would keep the process, and libraries may wait for the GPU at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(ControlClosed):  # who answers this has read all that was said before
+        thread.ask({"t": "context", "request": 0}, limits.STOPPED_FLUSH_SECONDS_MAX)
+    processes = sys.modules.get("multiprocessing")
+    for child in processes.active_children() if processes is not None else ():
+        child.terminate()
+    os._exit(1)
 
 
 def _set_import_path(model):
