@@ -102,7 +102,7 @@ int nvmlDeviceGetMemoryInfo(uintptr_t device, struct memory *memory)
     MANAGED();
     state_lock();
     memory->total = state->device_bytes;
-    memory->used = state->allocated[NUMBER(device)];
+    memory->used = memory_in_use(state, (uint32_t)NUMBER(device));
     memory->free = memory->total - memory->used;
     state_unlock();
     return FINE;

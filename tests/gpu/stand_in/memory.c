@@ -58,6 +58,12 @@ static void bury(struct state *state)
     }
 }
 
+uint64_t memory_in_use(struct state *state, uint32_t device)
+{
+    bury(state);
+    return state->allocated[device];
+}
+
 /* Of processes that live. */
 uint64_t stand_in_allocated(uint32_t device)
 {
@@ -66,8 +72,7 @@ uint64_t stand_in_allocated(uint32_t device)
     if (!state || device >= DEVICES_MAX)
         return 0;
     state_lock();
-    bury(state);
-    nbytes = state->allocated[device];
+    nbytes = memory_in_use(state, device);
     state_unlock();
     return nbytes;
 }

@@ -91,6 +91,8 @@ int memory_write(device_pointer to, const void *host, size_t nbytes);
 int memory_is_pinned(const void *host, size_t nbytes);
 
 /* The context of a device is gone, and with it what was opened or allocated there. */
+/* Bytes of a device that living processes have.  Locked. */
+uint64_t memory_in_use(struct state *state, uint32_t device);
 void memory_reset(int device);
 
 #define BEGIN() do { int refused = state_begin(__func__); if (refused) return refused; } while (0)
