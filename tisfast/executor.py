@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -20,6 +21,12 @@ from tisfast.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def deadline(seconds: float) -> Callable[[], float]:
+    """Gives what is left of so many seconds from now on, to a tenth, as errors say it; never below 0."""
+    until = time.monotonic() + seconds
+    return lambda: round(max(until - time.monotonic(), 0), 1)
 
 
 class Overdue(Unavailable):

@@ -78,7 +78,7 @@ async def drain(
 ) -> bool:
     """End gracefully.  The listeners are closed already.  False when the countdown ran out first.
 
-    say_late: called then, while all that was waited for is still there.
+    say_late: called then; where it ran out before the models' end, while all that was waited for is still there.
     """
     if models.sequences():  # their next requests come on connections that are open
         for front in fronts:

@@ -70,8 +70,8 @@ def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(serv
     assert status in ("500", "INTERNAL")
     assert text == (
         "shared memory region 'given' unregistered, but not closed: the driver refuses that in the server "
-        f"({CLOSES}: invalid device context). Do not free the memory before they have ended: end the server, or unload "
-        "the model of an instance"
+        f"({CLOSES}: invalid device context). Do not free the memory before these processes have "
+        "ended: end the server, or unload the model of an instance"
     )
     assert names(client) == []
     client.unregister_cuda_shared_memory(name)  # there is nothing more to say

@@ -14,18 +14,7 @@ from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda import Holder
-from tisfast.operations import regions as regions_module
 from tisfast.operations.regions import ClientRegions
-
-
-@pytest.fixture
-def device():
-    return HostDevice(a=b"0123456789")
-
-
-@pytest.fixture
-def regions(device):
-    return ClientRegions(lambda: device, allowed=True)
 
 
 @pytest.fixture
@@ -101,8 +90,8 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
 
 
 UNCLOSED = (
-    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before they have ended: end "
-    "the server, or unload the model of an instance"
+    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before these processes have "
+    "ended: end the server, or unload the model of an instance"
 )
 
 
@@ -342,7 +331,7 @@ class Beginning(HostDevice):
 @pytest.mark.parametrize(("driver", "lost", "most"), [(0, 44.9, 30), (20, 24.9, 25), (44.9, 0, 0.1), (50, 50, 0)])
 def test_a_registration_waits_for_driver_lost_gpu_and_opening_together(busy, monkeypatch, driver, lost, most):
     device = Beginning(driver, lost)
-    monkeypatch.setattr(regions_module, "time", device)
+    monkeypatch.setattr("tisfast.executor.time", device)
     busy()  # so that nothing is opened
     left = max(45 - driver - lost, 0)
     with pytest.raises(Unavailable, match=f"the host has not done a call within {left:.1g} s"):

@@ -29,16 +29,6 @@ def shm():
         yield file
 
 
-@pytest.fixture
-def device():
-    return HostDevice(a=b"0123456789")
-
-
-@pytest.fixture
-def regions(device):
-    return ClientRegions(lambda: device, allowed=True)
-
-
 def http(regions):
     """A client: (method, path, body) to (status, answer)."""
     handler = Routes(Service(registry(Served()), server_id="t", server_version="0", regions=regions))

@@ -137,8 +137,8 @@ class Closings:
             where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
             raise Internal(
                 f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
-                f"{where}. Do not free the memory before they have ended: end the server, or unload the model of an "
-                "instance"
+                f"{where}. Do not free the memory before these processes have ended: end the server, or unload the "
+                "model of an instance"
             )
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
-from tisfast.executor import Lane, Overdue
+from tisfast.executor import Lane, Overdue, deadline
 from tisfast.native.cuda import (
     HANDLE_BYTES,
     OWNER_GONE,
@@ -155,11 +154,7 @@ class ClientRegions:
     # ---- both
 
     async def _opened(self, coming: Coming, name: str, raw_handle: bytes, device_id: int) -> DeviceMemory:
-        until = time.monotonic() + limits.GPU_REGION_SECONDS_MAX
-
-        def left() -> float:
-            return round(max(until - time.monotonic(), 0), 1)
-
+        left = deadline(limits.GPU_REGION_SECONDS_MAX)
         try:
             if self._devices is None:
                 if self._driver is None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
-from tisfast.executor import Lane
+from tisfast.executor import Lane, deadline
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, Holder, driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
@@ -257,11 +257,7 @@ class GpuPool:
     async def _allocated(self, gpu: int, uuid: bytes, nbytes: int) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):
             raise _Told(reason)
-        until = time.monotonic() + limits.GPU_LENDING_SECONDS_MAX
-
-        def left() -> float:
-            return round(max(until - time.monotonic(), 0), 1)
-
+        left = deadline(limits.GPU_LENDING_SECONDS_MAX)
         try:
             if self._driver is None:
                 self._driver = driver_lane()

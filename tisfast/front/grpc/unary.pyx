@@ -46,8 +46,9 @@ cdef class UnaryCall(GrpcStream):
     def _done(self, answer) -> None:
         """The awaited result is there."""
         if self.finished:  # the client has gone
-            if not answer.cancelled():
-                answer.exception()  # nobody is to be told
+            error = None if answer.cancelled() else answer.exception()
+            if error is not None and not isinstance(error, TisError):
+                raise error  # our bug, which the loop reports
             return
         if answer.cancelled():
             self.executed = True
