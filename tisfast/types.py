@@ -53,6 +53,8 @@ STATUS_CODES: Final[dict[Status, StatusCodes]] = {
 
 EXECUTED_FIELD: Final = "tisfast-executed"
 """Header of a 503, trailer of an UNAVAILABLE: a model may have executed the request, or a part of it."""
+HANDLE_BYTES: Final = 64
+"""sizeof(cudaIpcMemHandle_t), which is the CUDA driver's CUipcMemHandle."""
 
 
 class DataType(NamedTuple):

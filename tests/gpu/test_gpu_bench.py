@@ -69,5 +69,7 @@ def test_the_client_registers_memory_on_the_gpu(gpu, serve, write_model, export,
             client.register_cuda_region("mine", given.handle, NBYTES)
         client.unregister_cuda_region("mine")
         assert client.cuda_regions() == []
+        client.register_cuda_region("mine", memoryview(bytearray(given.handle)), np.int64(NBYTES))
+        client.unregister_cuda_region()
         with pytest.raises(TisError, match="invalid args"):
             client.register_cuda_region("mine", given.handle, NBYTES, device=900)

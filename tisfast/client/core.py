@@ -21,6 +21,7 @@ from tisfast.client.http_calls import HttpCalls
 from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore
 from tisfast.client.options import ClientOptions, checked_client, headers_of, retries_of
+from tisfast.client.region_arguments import cuda_region, system_region, unregistered
 from tisfast.client.regions import SharedMemory, unregister_left
 from tisfast.client.retries import NO_RETRIES
 from tisfast.client.transport import Cancel, Transport
@@ -179,23 +180,25 @@ class ClientCore:
 
     async def register_region(self, name: str, key: str, nbytes: int, offset: int = 0) -> None:
         """Register shared memory of one's own: nbytes at offset of /dev/shm/KEY."""
-        await self.fetch("system_register", name=name, key=key, offset=offset, byte_size=nbytes)
+        await self.fetch("system_register", **system_region(name, key, nbytes, offset))
 
     async def unregister_region(self, name: str = "") -> None:
         """Unregister one region of system shared memory; "": all."""
-        await self.fetch("system_unregister", **({"name": name} if name else {}))
+        await self.fetch("system_unregister", **unregistered(name))
 
     async def cuda_regions(self) -> list[JsonDict]:
         """The registered regions of GPU memory."""
         return cast(list[JsonDict], await self.fetch("cuda_regions"))
 
-    async def register_cuda_region(self, name: str, handle: bytes, nbytes: int, device: int = 0) -> None:
+    async def register_cuda_region(
+        self, name: str, handle: bytes | bytearray | memoryview, nbytes: int, device: int = 0
+    ) -> None:
         """Register GPU memory of one's own: its cudaIpcMemHandle_t, 64 bytes, and the GPU's number for the server."""
-        await self.fetch("cuda_register", name=name, raw_handle=handle, device_id=device, byte_size=nbytes)
+        await self.fetch("cuda_register", **cuda_region(name, handle, nbytes, device))
 
     async def unregister_cuda_region(self, name: str = "") -> None:
         """Unregister one region of GPU memory; "": all."""
-        await self.fetch("cuda_unregister", **({"name": name} if name else {}))
+        await self.fetch("cuda_unregister", **unregistered(name))
 
     async def metrics(self, url: str = "") -> str:
         """The server's metrics in Prometheus' form.  url: of its metrics, else its host; port 8002."""

@@ -119,7 +119,9 @@ class Client:
         """The registered regions of GPU memory."""
         return run(self._core.cuda_regions())
 
-    def register_cuda_region(self, name: str, handle: bytes, nbytes: int, device: int = 0) -> None:
+    def register_cuda_region(
+        self, name: str, handle: bytes | bytearray | memoryview, nbytes: int, device: int = 0
+    ) -> None:
         """Register GPU memory of one's own: its cudaIpcMemHandle_t, 64 bytes, and the GPU's number for the server."""
         run(self._core.register_cuda_region(name, handle, nbytes, device))
 

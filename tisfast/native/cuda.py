@@ -25,10 +25,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
+from tisfast.types import HANDLE_BYTES
 
 log = logging.getLogger("tisfast.gpu")
-HANDLE_BYTES: Final = 64
-"""sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
 UUID_BYTES: Final = 16
 LIBRARY: Final = "libcuda.so.1"
 THE_DRIVER: Final = "the NVIDIA driver"

@@ -13,7 +13,6 @@ from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
 from tisfast.executor import Lane, Overdue, deadline
 from tisfast.native.cuda import (
-    HANDLE_BYTES,
     OWNER_GONE,
     CudaMissing,
     DeviceMemory,
@@ -24,6 +23,7 @@ from tisfast.native.cuda import (
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
 from tisfast.operations.region_closings import Closings, Coming, Removed, closing, named
+from tisfast.types import HANDLE_BYTES
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 NO_HANDLE: Final = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
