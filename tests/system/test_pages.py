@@ -1,7 +1,8 @@
-"""What the pages of the schedulers tell their readers to type works: each page's commands, run against a server."""
+"""What pages tell their readers to type works: their commands and programs, run against a server."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -43,3 +44,21 @@ def test_its_commands_work(page, serve):
     done = subprocess.run(["bash", "-c", typed], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout.strip(), done
     assert "FAILED" not in done.stdout and "error" not in done.stdout and not done.stderr, done
+
+
+def test_the_example_of_shared_memory_works(serve, tmp_path):
+    page = (ROOT / "docs/shared_memory.md").read_text()
+    repository, flags = SERVE.search(page).groups()
+    (program,) = [text for language, text in BLOCK.findall(page) if language == "python"]
+    (said,) = re.findall(r"^print\(.*\)  # (.*)$", program, re.MULTILINE)
+    server = serve(*shlex.split(flags), repository=ROOT / repository).ready()
+    key = f"/page-{os.getpid()}"  # another run of this test has its own
+    for theirs, ours in (("localhost:8000", f"127.0.0.1:{server.port}"), ('"/mine"', f'"{key}"')):
+        assert theirs in program
+        program = program.replace(theirs, ours)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{said}\n", ""), done.stderr
+    assert not os.path.exists(f"/dev/shm{key}")
+    assert server.ask("GET", "/v2/systemsharedmemory/status") == (200, [])

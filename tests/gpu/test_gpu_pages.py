@@ -1,0 +1,54 @@
+"""The example of docs/gpu.md, as a reader pastes it: configuration, model, commands and client are the page's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.gpu_models import copies
+from tests.gpu.stand_in_driver import StandIn
+from tests.system.helpers import ROOT
+
+PAGE = (ROOT / "docs/gpu.md").read_text()
+STAND_INS = Path(__file__).parent / "page_stand_ins"
+FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w*\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+FOLDERS = re.findall(r"^(mkdir .*)$", PAGE, re.MULTILINE)
+STARTS = re.findall(r"^tisfast serve --model-repository models (.*)$", PAGE, re.MULTILINE)
+PRINTS = re.findall(r"`python client.py` prints `(.*)`", PAGE)
+PACKAGES = re.findall(r"^pip install (.*)$", PAGE, re.MULTILINE)
+
+
+def test_the_example_runs(gpu, serve, tmp_path):
+    """Model and client find torch and cuda-python, or stand-ins for what they use of them where there is no GPU."""
+    assert set(FILES) == {"models/add_one/config.pbtxt", "models/add_one/1/model.py", "client.py"}
+    assert (len(FOLDERS), len(STARTS), len(PRINTS)) == (1, 1, 1)
+    assert shlex.split(*PACKAGES) == ["torch", "tritonclient[cuda,http]"]
+    subprocess.run(shlex.split(*FOLDERS), cwd=tmp_path, check=True)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    environment = dict(os.environ)
+    if isinstance(gpu, StandIn):
+        shutil.copy(STAND_INS / "model/torch.py", tmp_path / "models/add_one/1")
+        environment["PYTHONPATH"] = str(STAND_INS / "client")
+    else:
+        pytest.importorskip("torch")
+        pytest.importorskip("cuda.bindings", reason="tritonclient's CUDA regions need cuda-python")
+    server = serve(*shlex.split(*STARTS)).ready()
+    program = tmp_path / "client.py"
+    assert program.read_text().count("localhost:8000") == 1
+    program.write_text(program.read_text().replace("localhost:8000", f"127.0.0.1:{server.port}"))
+    before = gpu.counted()
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{PRINTS[0]}\n", ""), done.stderr
+    # The client's two, the two of the stand-in for torch as it adds, and the server's one: on the GPU.
+    assert copies(gpu, before) == [2, 2, 1]
+    assert server.ask("GET", "/v2/cudasharedmemory/status") == (200, [])
