@@ -150,6 +150,54 @@ def test_a_request_that_waits_is_told_in_its_time(stand_in, served):
     assert (use.infer("eager", "hung").as_numpy("B") == VALUES[:1024] * 2).all()
 
 
+def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in, served, export):
+    use, memory = served(tritonclient.http), export(SMALL)
+    held, pid = stand_in.counted()["operations_held"], use.server.process.pid
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, HUNG)
+
+    def told(call, waiting):
+        return (
+            f"GPU {HUNG} has not ended a call ({call}) for 5 s, and {waiting} for it: it hangs, or is busy with "
+            "others' work. Refused are a request when one copy has taken 60 s, who registers memory after 45 s, an "
+            "instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if requests for it go on "
+            "failing, reset it (nvidia-smi --gpu-reset) and start the server again"
+        )
+
+    def all_told():
+        return [record["message"] for record in use.server.log if "has not ended a call" in record["message"]]
+
+    others = "a copy of more than 1048576 bytes, or opening, closing or allocating memory"
+    with ThreadPoolExecutor(4) as threads:
+        with stand_in.holding(device=HUNG):
+            short = [threads.submit(use.infer, "m", "hung") for _ in range(2)]
+            until(is_held(stand_in, held), "a copy hangs")
+            use.server.says(told("a copy of at most 1048576 bytes", "2 wait"))
+            long = threads.submit(use.infer, "m", "hung", LONG)
+            until(is_held(stand_in, held, 2), "another one hangs")
+            use.infer("m", "good")
+        for each in (*short, long):
+            each.result(60)
+        assert len(all_told()) == 1
+        with stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid):
+            late = threads.submit(registers)
+            use.server.says(told(others, "1 waits"))
+        late.result(60)
+        assert use.server.process.poll() is None and len(all_told()) == 2
+
+
+def test_what_only_a_closing_waits_for_is_told_by_the_closing(stand_in, served):
+    use = served(tritonclient.http)
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("cuIpcCloseMemHandle", pid=use.server.process.pid):
+            gone = threads.submit(use.unregister, "hung")
+            use.server.says("shared memory region 'hung' unregistered, but not closed within 5 s: GPU 1 hangs")
+        gone.result(60)
+    assert "has not ended a call" not in use.server.text()
+
+
 def test_a_client_that_leaves_is_forgotten(stand_in, served):
     use = served(tritonclient.grpc)
     with stand_in.holding(device=HUNG):

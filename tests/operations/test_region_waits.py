@@ -54,7 +54,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(hanging)
     told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
     assert len(told) == 1  # for all who wait
@@ -84,7 +84,7 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         "(--execution-timeout-secs ends one that hangs)"
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(waiting)
     assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
 
@@ -201,7 +201,7 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
         await regions.unregister_cuda("c")
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(used)
 
 
@@ -245,7 +245,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
             await coming
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(late)
 
 
@@ -388,7 +388,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(busy, monkeyp
         await regions.unregister_cuda("c")
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 2)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(again)
 
 

@@ -122,9 +122,9 @@ class Closings:
 
     async def _closed(self, chosen: Sequence[tuple[str, Closing]]) -> None:
         begun = time.monotonic()
-        if late := await self._late(chosen, begun + limits.GPU_REGION_TOLD_SECONDS):
+        if late := await self._late(chosen, begun + limits.GPU_TOLD_SECONDS):
             if unlogged := [(name, each) for name, each in late if not each.is_logged]:
-                log.warning("%s", _told_late(unlogged, limits.GPU_REGION_TOLD_SECONDS, ""))
+                log.warning("%s", _told_late(unlogged, limits.GPU_TOLD_SECONDS, ""))
                 for _, each in unlogged:
                     each.is_logged = True
             if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):
