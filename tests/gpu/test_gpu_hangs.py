@@ -145,8 +145,8 @@ def test_a_request_that_waits_is_told_in_its_time(stand_in, served):
         for seconds, more in ((0.3, {}), (0.001, {"timeout": 1000})):
             text = (
                 rf"Request timeout expired \(waited {seconds} s, which is its timeout, in front of the queue for GPU "
-                f"{HUNG} to copy tensor 'B' of model 'eager', in region 'hung': it hangs, or is busy with others' work. "
-                "Look whether 'nvidia-smi' answers"
+                f"{HUNG} to copy tensor 'B' of model 'eager', in region 'hung': it hangs, or is busy with others' "
+                "work. Look whether 'nvidia-smi' answers"
             )
             with pytest.raises(InferenceServerException, match=text):
                 use.infer("eager", "hung", **more)

@@ -74,7 +74,7 @@ class ClientRegions:
         self.check_may_register(name, "system")
         _check_key(name, key)
         self._check_name(name)
-        self.table.add(SystemRegion(name, key, _open(key), offset, byte_size))
+        self.table.add(SystemRegion(name, key, _open(name, key), offset, byte_size))
 
     def unregister_system(self, name: str) -> None:
         """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
@@ -288,26 +288,27 @@ def _check_key(name: str, key: str) -> None:
             f"'{RESERVED_PREFIX}'"
         )
     if "/" in bare or "\0" in bare or bare in (".", "..") or len(bare.encode()) > KEY_BYTES_MAX:
-        raise _unopened(key, f"a key is one name of at most {KEY_BYTES_MAX} bytes, without '/' behind the first letter")
+        why = f"a key is one name of at most {KEY_BYTES_MAX} bytes, without '/' behind the first letter"
+        raise _unopened(name, key, why)
 
 
-def _open(key: str) -> int:
-    """The object's descriptor.  Never a link, and never what is no file."""
+def _open(name: str, key: str) -> int:
+    """The object's descriptor.  Never a link, and never what is no file.  name: of the region, for errors."""
     path = os.path.join(FOLDER, key.lstrip("/"))
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise _unopened(
-            key, f"there is no such file in the server's {FOLDER}; in containers, client and server must share it "
-            "(docker run --ipc, or one volume at /dev/shm)"
+            name, key, f"there is no such file in the server's {FOLDER}; in containers, client and server must share "
+            "it (docker run --ipc, or one volume at /dev/shm)"
         ) from error  # fmt: skip
     except OSError as error:
-        raise _unopened(key, error.strerror or str(error)) from error
+        raise _unopened(name, key, error.strerror or str(error)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _unopened(key, "it is not a regular file")
+        raise _unopened(name, key, "it is not a regular file")
     return fd
 
 
-def _unopened(key: str, why: str) -> Internal:
-    return Internal(f"Unable to open shared memory region: '{key}' ({why})")
+def _unopened(name: str, key: str, why: str) -> Internal:
+    return Internal(f"Unable to open shared memory region: '{key}' (region '{name:.60}': {why})")
