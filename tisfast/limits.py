@@ -576,7 +576,7 @@ GPU_TOLD_SECONDS: Final = 5
 """The log says so when a GPU has not ended a call for so long and somebody waits for it, and what unregistering waits
 for when it has waited so long."""
 GPU_REGION_END_SECONDS: Final = 0.5
-"""Who waits for a client's region to be closed waits so long still when the server ends."""
+"""Who waits for a client's region to be opened or closed waits so long still when the server ends."""
 GPU_LOST_SECONDS_MAX: Final = 30
 """For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64

@@ -55,9 +55,9 @@ def served(stand_in, serve, write_model, connect, export, tmp_path):  # noqa: PL
         write_model(f"same{device}", code.replace("import triton", "import os\nimport triton"), config)
 
     class Served:
-        def __init__(self, module):
+        def __init__(self, module, seconds=1):
             self.module = module
-            self.server = serve("--allow-client-shm=true", "--exit-timeout-secs=1").ready()
+            self.server = serve("--allow-client-shm=true", f"--exit-timeout-secs={seconds}").ready()
             self.client = connect(self.server, module)
             self.memory = {}
             for name, device in (("hung", HUNG), ("hung_out", HUNG), ("good", GOOD), ("good_out", GOOD)):
@@ -220,6 +220,25 @@ def test_the_server_ends_all_the_same(stand_in, served, number):
         until(is_held(stand_in, before), "the copy hangs")
         assert use.server.end(number) == 1  # the request was not answered within --exit-timeout-secs
         assert answer.exception(60) is not None
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_who_registers_is_told_when_the_server_ends(stand_in, served, export, module):
+    use, memory = served(module, seconds=60), export(SMALL)
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, HUNG)
+
+    text = "failed to register shared memory region 'late': the server ends. Free the memory when it has ended"
+    pid = use.server.process.pid
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid) as begun:
+        late = threads.submit(registers)
+        until(begun, "it is being opened")
+        assert use.server.end() == 0
+        told = late.exception(60)
+    assert isinstance(told, InferenceServerException) and told.message() == text
+    assert told.status() in {"503", "StatusCode.UNAVAILABLE"}
 
 
 @pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])

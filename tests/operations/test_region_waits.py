@@ -445,6 +445,40 @@ def test_who_waits_is_told_when_the_server_ends(regions, device, busy, begun):
     registered(ends)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_registers_is_told_when_the_server_ends(begun):
+    device = Opening(a=b"0123456789")
+    regions = ClientRegions(lambda: device, allowed=True)
+    text = "^failed to register shared memory region '{}': the server ends. Free the memory when it has ended$"
+
+    async def ends():
+        if not begun:
+            LANE.post(device.may_end.wait)
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        other = regions.register_cuda("d", device.handle("a"), 0, 10)
+        gone = regions.unregister_cuda("d")
+        if begun:
+            await asyncio.to_thread(device.begun.wait, 60)
+        regions.end()
+        for name, each in (("c", coming), ("d", other)):
+            with pytest.raises(Unavailable, match=text.format(name)):
+                await each
+        with pytest.raises(Unavailable, match="'d' unregistered, but not closed before the server ends"):
+            await gone
+        with pytest.raises(Unavailable, match=text.format("late")):
+            regions.register_cuda("late", device.handle("a"), 0, 10)
+        (told,) = regions.unfinished()
+        assert told.startswith("shared memory region 'd' and 1 other still to be closed: the host hangs or is busy")
+        device.may_end.set()
+        await comes_true(lambda: not regions.unfinished())
+        assert device.open_count == 0
+
+    try:
+        registered(ends)
+    finally:
+        device.may_end.set()
+
+
 def test_a_mistake_of_ours_is_no_success(regions, device, monkeypatch, caplog):
     async def fails():
         await regions.register_cuda("c", device.handle("a"), 0, 10)

@@ -112,10 +112,7 @@ class Closings:
         return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
 
     def end(self) -> None:
-        """The server ends, and its connections wait for the answers: who waits is told so in a moment."""
-        asyncio.get_running_loop().call_later(limits.GPU_REGION_END_SECONDS, self._tell_end)
-
-    def _tell_end(self) -> None:
+        """The server ends, and its connections wait for the answers: who waits is told so."""
         self._is_ended = True
         for each in self._waiting:
             each.cancel()
