@@ -183,8 +183,9 @@ cdef class SystemRegion(Region):
 cdef class DeviceFile(MemoryFile):
     """See region.pxd."""
 
-    def __cinit__(self, memory, int device, bytes handle):
+    def __cinit__(self, memory, int device, bytes handle, str region=""):
         self.fd = -1
+        self.region = region
         self.device = device
         self.nbytes = memory.nbytes
         self.guarded = True
@@ -226,7 +227,7 @@ cdef class DeviceRegion(Region):
         self.key = ""
         self.device = device
         self.nbytes = nbytes
-        self.file = DeviceFile(memory, device if gpu is None else gpu, handle)
+        self.file = DeviceFile(memory, device if gpu is None else gpu, handle, name)
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args ({said('byte_size', nbytes)}; the "
