@@ -319,8 +319,8 @@ class _Device:
             if name not in self._kept:
                 self._kept.add(name)
                 log.warning(
-                    "%s does not give memory back (%s): it stays in use until the server ends, and so may more of it, "
-                    "which is not told again", self._name, error,
+                    "%s does not give memory back (%s): that memory stays in use until the server ends. This is said "
+                    "once for each GPU and call, and there may be more such memory later", self._name, error,
                 )  # fmt: skip
             return str(error)
         return ""
