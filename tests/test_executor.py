@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.loops import fresh_loop
 from tests.waiting import until
 from tisfast.errors import Unavailable
-from tisfast.executor import DaemonExecutor, Lane, Overdue
+from tisfast.executor import DaemonExecutor, Lane, Overdue, Watch
 
 ROOT = Path(__file__).parents[1]
 SECONDS_MAX = 30
@@ -167,3 +168,128 @@ def test_what_a_call_keeps_goes_on_the_loop_when_the_thread_has_let_go_of_it(lan
             loop.run_until_complete(asyncio.wait_for(calls(), SECONDS_MAX))
     finally:
         gate.set()
+
+
+class Watched:
+    """Two lanes of one GPU, and what is said of them: the lane, and how many wait.  What hangs does so until `open`."""
+
+    SECONDS = 0.05
+
+    def __init__(self):
+        self.said, self.now = [], 1.0
+        watch = Watch(self.SECONDS, lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)))
+        self.lanes = [Lane(9, "test-watched", "GPU 7", "", watch) for _ in range(2)]
+        self.gates = []
+
+    def gate(self):
+        """The work of a call that hangs."""
+        self.gates.append(threading.Event())
+        return partial(self.gates[-1].wait, SECONDS_MAX)
+
+    def open(self):
+        while self.gates:
+            self.gates.pop().set()
+
+    def monotonic(self):
+        return self.now
+
+    async def passed(self):
+        """Long after something would have been said."""
+        await asyncio.sleep(4 * self.SECONDS)
+
+    async def idle(self):
+        await until(lambda: not any(lane.is_busy for lane in self.lanes))
+
+
+@pytest.fixture
+def watched():
+    """watched(work): run it, which is given a Watched."""
+    made = Watched()
+
+    def run(work):
+        with fresh_loop() as loop:
+            loop.run_until_complete(asyncio.wait_for(work(made), SECONDS_MAX))
+
+    yield run
+    made.open()
+
+
+def test_what_hangs_is_said_once_until_it_has_gone_on(watched):
+    async def hangs(use):
+        use.lanes[0].submit(use.gate())
+        use.lanes[0].submit(tuple)
+        await until(lambda: use.said)
+        use.lanes[1].submit(use.gate())  # the same GPU
+        use.lanes[0].submit(tuple)
+        await use.passed()
+        assert use.said == [(0, 2)]
+        use.open()
+        await use.idle()
+        use.lanes[1].submit(use.gate())
+        await until(lambda: len(use.said) == 2)
+        assert use.said[1] == (1, 1)
+
+    watched(hangs)
+
+
+def test_one_that_hangs_is_said_when_another_one_that_was_said_has_gone_on(watched):
+    async def hangs(use):
+        use.lanes[0].submit(use.gate())
+        await until(lambda: use.said)
+        use.lanes[1].submit(use.gate())
+        use.gates.pop(0).set()
+        await until(lambda: len(use.said) == 2)
+        assert use.said == [(0, 1), (1, 1)]
+
+    watched(hangs)
+
+
+@pytest.mark.parametrize("who", ["nobody", "a request that is refused", "a client that leaves", "who unregisters"])
+def test_what_nobody_waits_for_is_not_said_and_not_looked_at(watched, monkeypatch, who):
+    async def hangs(use):
+        def begun():
+            return until(lambda: use.lanes[0].is_busy)
+
+        monkeypatch.setattr("tisfast.executor.time", use)
+        if who == "a request that is refused":
+            refused = use.lanes[0].submit(use.gate())
+            await until(refused.running)
+            assert not refused.cancel()
+        elif who == "a client that leaves":
+            left = asyncio.ensure_future(use.lanes[0].call(use.gate(), SECONDS_MAX))
+            await begun()
+            left.cancel()
+            await asyncio.wait({left})
+        else:
+            use.lanes[0].post(use.gate())
+            await begun()
+        closing = use.lanes[0].passed() if who == "who unregisters" else None  # which says so itself
+        use.now += 2 * use.SECONDS
+        await use.passed()
+        assert use.said == [] and use.lanes[0]._watch._timer is None
+        use.lanes[0].submit(tuple)  # somebody who comes later waits for it
+        await until(lambda: use.said)
+        assert use.said == [(0, 1)]
+        use.open()
+        if closing is not None:
+            await closing
+
+    watched(hangs)
+
+
+def test_what_goes_on_is_not_said_however_long_it_is_waited_for(watched, monkeypatch):
+    async def goes_on(use):
+        monkeypatch.setattr("tisfast.executor.time", use)
+        first, second = (use.lanes[0].submit(use.gate()) for _ in range(2))
+        await until(first.running)
+        use.now += 0.8 * use.SECONDS
+        use.gates.pop(0).set()
+        await until(second.running)
+        use.now += 0.8 * use.SECONDS
+        await use.passed()
+        assert use.said == []
+        use.now += 0.8 * use.SECONDS
+        await until(lambda: use.said)
+        assert use.said == [(0, 1)]
+
+    watched(goes_on)

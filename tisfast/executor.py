@@ -65,12 +65,14 @@ class _Order(Future[Any]):
 class _LaneOrder(_Order):
     """When it is cancelled, it leaves the lane, too."""
 
-    def __init__(self, waiting: deque[_LaneOrder], work: Callable[[], Any]) -> None:
+    def __init__(self, waiting: deque[_LaneOrder], work: Callable[[], Any], *, is_awaited: bool) -> None:
         super().__init__(work)
         self._waiting = waiting
+        self.is_awaited = is_awaited
 
     def cancel(self) -> bool:
-        """See _Order."""
+        """See _Order.  Nobody waits for it any more, whatever this gives."""
+        self.is_awaited = False
         if not super().cancel():
             return False
         with suppress(ValueError):  # the thread was about to begin it
@@ -114,25 +116,42 @@ class DaemonExecutor(Executor):
 
 
 class Lane(Executor):
-    """One thread of its own for work that may hang, such as calls of a driver.  `submit` and `post` from any thread.
+    """One thread of its own for work that may hang, such as calls of a driver.
 
-    most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then.  Finalisers post in the
-    middle of anything, so nothing here takes a lock of Python's.
+    most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then; watch: says when it takes
+    long.  `post` from any thread, `submit` too where nobody watches, the rest on a loop.  Finalisers post in the middle
+    of anything, so nothing here takes a lock of Python's.
     """
 
-    def __init__(self, most: int, name: str, whose: str, remedy: str) -> None:
+    def __init__(self, most: int, name: str, whose: str, remedy: str, watch: Watch | None = None) -> None:
         self.whose = whose
-        self._most, self._remedy = most, remedy
+        self._most, self._remedy, self._watch = most, remedy, watch
         self._orders: deque[_LaneOrder] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._is_rung = False
         self._begun = self._ended = 0
+        self._current: _LaneOrder | None = None
+        self._since = 0.0
+        if watch is not None:
+            watch.lanes.append(self)
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
         """Whether its thread is at work, so that it may hang."""
         return self._begun != self._ended
+
+    @property
+    def current(self) -> tuple[int, float]:
+        """Which piece of work its thread is at, counted from 1, and since when (time.monotonic); 0: none."""
+        number, since = self._begun, self._since
+        return (number, since) if self.is_busy else (0, 0.0)
+
+    @property
+    def awaited(self) -> int:
+        """How much of its work somebody waits for, begun or not."""
+        current = self._current
+        return sum(each.is_awaited for each in list(self._orders)) + (current is not None and current.is_awaited)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` in the thread, after all that came before, unless it is cancelled first.  Raises Unavailable."""
@@ -141,7 +160,9 @@ class Lane(Executor):
                 f"{self._most} calls wait for {self.whose}, which is the limit: it hangs, or is busy with others' "
                 f"work. {self._remedy}"
             )
-        return self._put(functools.partial(fn, *args, **kwargs))
+        if self._watch is not None:
+            self._watch.begin()
+        return self._put(functools.partial(fn, *args, **kwargs), is_awaited=True)
 
     def post(self, work: Callable[[], Any]) -> None:
         """The same for what gives memory back: never refused, and also while garbage is collected."""
@@ -168,10 +189,11 @@ class Lane(Executor):
                 )
             return future.result()
         finally:
+            source.cancel()  # nobody waits for it any more
             del source, future, kept  # the traceback of an error would keep what comes of it later
 
-    def _put(self, work: Callable[[], T]) -> Future[T]:
-        order = _LaneOrder(self._orders, work)
+    def _put(self, work: Callable[[], T], *, is_awaited: bool = False) -> Future[T]:
+        order = _LaneOrder(self._orders, work, is_awaited=is_awaited)
         self._orders.append(order)
         if not self._is_rung:
             self._is_rung = True
@@ -183,13 +205,54 @@ class Lane(Executor):
             self._bell.get()
             self._is_rung = False
             while self._orders:
+                self._since = time.monotonic()
                 self._begun += 1
                 self._next()
                 self._ended += 1
 
     def _next(self) -> None:
         with suppress(IndexError):  # it was cancelled at this moment
-            self._orders.popleft().carry_out()
+            self._current = self._orders.popleft()
+            self._current.carry_out()
+        self._current = None
+
+
+class Watch:
+    """Says once that lanes do not end a piece of work that somebody waits behind, until they have.  On a loop.
+
+    seconds: how long that takes; say: told one lane that has not ended any for so long, and how much work of all of
+    them somebody waits for.  It looks only while somebody waits.
+    """
+
+    def __init__(self, seconds: float, say: Callable[[Lane, int], None]) -> None:
+        self.lanes: list[Lane] = []
+        self._seconds, self._say = seconds, say
+        self._timer: asyncio.TimerHandle | None = None
+        self._told: tuple[Lane, int] | None = None  # with the number of its piece of work
+
+    def begin(self) -> None:
+        """Somebody is about to wait for one of them."""
+        if self._timer is None:
+            self._look_in(self._seconds)
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        awaited = [lane for lane in self.lanes if lane.awaited]
+        if not awaited:
+            return
+        now, soonest = time.monotonic(), self._seconds
+        for lane in awaited:
+            number, since = lane.current
+            left = since + self._seconds - now
+            if number and left > 0:
+                soonest = min(soonest, left)
+            elif number and (self._told is None or self._told[0].current[0] != self._told[1]):
+                self._told = lane, number
+                self._say(lane, sum(each.awaited for each in awaited))
+        self._look_in(soonest)
 
 
 def _nothing() -> None:

@@ -572,10 +572,11 @@ are refused.  As HTTP_STREAM_WAITING_MAX."""
 GPU_REGION_SECONDS_MAX: Final = 45
 """For a client's region to be opened, or to be closed by the server and all instances; then the client is told so.
 Below the 60 s that tritonclient waits."""
-GPU_REGION_TOLD_SECONDS: Final = 5
-"""The log says what unregistering waits for when it has waited so long."""
+GPU_TOLD_SECONDS: Final = 5
+"""The log says so when a GPU has not ended a call for so long and somebody waits for it, and what unregistering waits
+for when it has waited so long."""
 GPU_REGION_END_SECONDS: Final = 0.5
-"""Who waits for a client's region to be closed waits so long still when the server ends."""
+"""Who waits for a client's region to be opened or closed waits so long still when the server ends."""
 GPU_LOST_SECONDS_MAX: Final = 30
 """For instances to end that were lent memory of a GPU that the server has lost, which it begins anew only then."""
 GPU_COPIES_MAX: Final = 64

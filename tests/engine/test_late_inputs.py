@@ -82,8 +82,9 @@ def test_a_request_whose_time_is_over_is_refused():
     m.ask_late("a", timeout=2000)
     m.ask_late("b")
     assert [order.seconds for order in m.orders] == [0.002, 0.005]
-    m.orders.pop(0).done(None)
-    assert m.calls.pop()[1:3] == (Status.UNAVAILABLE, "Request timeout expired")
+    m.orders.pop(0).done("waited for GPU 7")
+    assert m.calls.pop()[1:3] == (Status.UNAVAILABLE, "Request timeout expired (waited for GPU 7)")
+    assert m.runtime.stats.rejected == 1
     m.orders.work()
     assert m.queued == ["b"]
 

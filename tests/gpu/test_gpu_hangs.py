@@ -55,9 +55,9 @@ def served(stand_in, serve, write_model, connect, export, tmp_path):  # noqa: PL
         write_model(f"same{device}", code.replace("import triton", "import os\nimport triton"), config)
 
     class Served:
-        def __init__(self, module):
+        def __init__(self, module, seconds=1):
             self.module = module
-            self.server = serve("--allow-client-shm=true", "--exit-timeout-secs=1").ready()
+            self.server = serve("--allow-client-shm=true", f"--exit-timeout-secs={seconds}").ready()
             self.client = connect(self.server, module)
             self.memory = {}
             for name, device in (("hung", HUNG), ("hung_out", HUNG), ("good", GOOD), ("good_out", GOOD)):
@@ -142,12 +142,64 @@ def test_a_step_of_an_ensemble_that_needs_it_in_host_memory_waits_alone(stand_in
 def test_a_request_that_waits_is_told_in_its_time(stand_in, served):
     use = served(tritonclient.grpc)
     with stand_in.holding(device=HUNG):
-        with pytest.raises(InferenceServerException, match="Request timeout expired"):
-            use.infer("eager", "hung")
-        with pytest.raises(InferenceServerException, match="Request timeout expired"):
-            use.infer("eager", "hung", timeout=1000)
+        for seconds, more in ((0.3, {}), (0.001, {"timeout": 1000})):
+            text = (
+                rf"Request timeout expired \(waited {seconds} s, which is its timeout, in front of the queue for GPU "
+                f"{HUNG} to copy tensor 'B' of model 'eager', in region 'hung': it hangs, or is busy with others' "
+                "work. Look whether 'nvidia-smi' answers"
+            )
+            with pytest.raises(InferenceServerException, match=text):
+                use.infer("eager", "hung", **more)
         assert use.infer("eager", "good").get_output("B")
     assert (use.infer("eager", "hung").as_numpy("B") == VALUES[:1024] * 2).all()
+
+
+def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in, served, export):
+    use, memory = served(tritonclient.http), export(SMALL)
+    held, pid = stand_in.counted()["operations_held"], use.server.process.pid
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, HUNG)
+
+    def told(call, waiting):
+        return (
+            f"GPU {HUNG} has not ended a call ({call}) for 5 s, and {waiting} for it: it hangs, or is busy with "
+            "others' work. Refused are a request when one copy has taken 60 s, who registers memory after 45 s, an "
+            "instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if requests for it go on "
+            "failing, reset it (nvidia-smi --gpu-reset) and start the server again"
+        )
+
+    def all_told():
+        return [record["message"] for record in use.server.log if "has not ended a call" in record["message"]]
+
+    others = "a copy of more than 1048576 bytes, or opening, closing or allocating memory"
+    with ThreadPoolExecutor(4) as threads:
+        with stand_in.holding(device=HUNG):
+            short = [threads.submit(use.infer, "m", "hung") for _ in range(2)]
+            until(is_held(stand_in, held), "a copy hangs")
+            use.server.says(told("a copy of at most 1048576 bytes", "2 wait"))
+            long = threads.submit(use.infer, "m", "hung", LONG)
+            until(is_held(stand_in, held, 2), "another one hangs")
+            use.infer("m", "good")
+        for each in (*short, long):
+            each.result(60)
+        assert len(all_told()) == 1
+        with stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid):
+            late = threads.submit(registers)
+            use.server.says(told(others, "1 waits"))
+        late.result(60)
+        assert use.server.process.poll() is None and len(all_told()) == 2
+
+
+def test_what_only_a_closing_waits_for_is_told_by_the_closing(stand_in, served):
+    use = served(tritonclient.http)
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.hanging("cuIpcCloseMemHandle", pid=use.server.process.pid):
+            gone = threads.submit(use.unregister, "hung")
+            use.server.says("shared memory region 'hung' unregistered, but not closed within 5 s: GPU 1 hangs")
+        gone.result(60)
+    assert "has not ended a call" not in use.server.text()
 
 
 def test_a_client_that_leaves_is_forgotten(stand_in, served):
@@ -168,6 +220,25 @@ def test_the_server_ends_all_the_same(stand_in, served, number):
         until(is_held(stand_in, before), "the copy hangs")
         assert use.server.end(number) == 1  # the request was not answered within --exit-timeout-secs
         assert answer.exception(60) is not None
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_who_registers_is_told_when_the_server_ends(stand_in, served, export, module):
+    use, memory = served(module, seconds=60), export(SMALL)
+
+    def registers():
+        with use.connected() as client:
+            registered(client, "late", memory, HUNG)
+
+    text = "failed to register shared memory region 'late': the server ends. Free the memory when it has ended"
+    pid = use.server.process.pid
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid) as begun:
+        late = threads.submit(registers)
+        until(begun, "it is being opened")
+        assert use.server.end() == 0
+        told = late.exception(60)
+    assert isinstance(told, InferenceServerException) and told.message() == text
+    assert told.status() in {"503", "StatusCode.UNAVAILABLE"}
 
 
 @pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])

@@ -20,7 +20,7 @@ from tests.system.helpers import until
 NBYTES = 4096
 NOT_CLOSED = 217  # of a driver that works still
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
-SOON = "from tisfast import limits\nlimits.GPU_REGION_SECONDS_MAX, limits.GPU_REGION_TOLD_SECONDS = 2, 1"
+SOON = "from tisfast import limits\nlimits.GPU_REGION_SECONDS_MAX, limits.GPU_TOLD_SECONDS = 2, 1"
 KEEPS = """
 import triton_python_backend_utils as pb_utils
 

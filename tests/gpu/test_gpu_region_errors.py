@@ -89,7 +89,11 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     status, text = refused(client.unregister_cuda_shared_memory, "given")
     assert status in ("500", "INTERNAL")
     assert f"refuses that in instance m_0_0 ({CLOSES}: error {NO_PEER_ACCESS}). Do not free" in text
-    server.says("the driver does not close GPU memory of another process that this instance had open")
+    server.says(
+        "the driver does not close GPU memory of another process that this instance had open (cuIpcCloseMemHandle: "
+        f"error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there may be more "
+        "such memory later"
+    )
     stand_in.fail(CLOSES, 0)
     client.unregister_cuda_shared_memory("given")
 

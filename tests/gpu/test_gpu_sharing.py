@@ -27,7 +27,7 @@ from tests.gpu.gpu_models import (
     ensemble,
     register,
 )  # fmt: skip
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import ROOT, until
 from tests.waiting import has_ended
 from tisfast.native import cuda_look
@@ -226,7 +226,7 @@ def test_a_gpu_without_ipc_is_said_at_the_start_and_nothing_is_tried(started, ex
     allocated, before = stand_in.allocated(), stand_in.counted()
     given = export(NBYTES)
     for _ in range(2):
-        with pytest.raises(InferenceServerException, match="the NVIDIA driver supports no CUDA IPC on GPU 0"):
+        with pytest.raises(InferenceServerException, match="GPU 0 does not support CUDA IPC, .* use system"):
             register(client, "given", given)
     assert stand_in.counted()["streams_made"] == before["streams_made"]  # no context of the server's
     assert stand_in.allocated() - allocated == NBYTES
@@ -473,7 +473,25 @@ def test_a_copy_that_fails_refuses_the_request_with_both_reasons(started, shares
     shares(client)
     stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
     stand_in.fail("cuMemcpyDtoHAsync_v2", OUT_OF_MEMORY, times=1)
-    text = r"tensor 'A' lies in GPU .*cannot open \(cuIpcOpen.*, and the server cannot copy it: .* out of memory"
+    text = (
+        r"tensor 'A' lies in GPU memory of another process, which instance m_0_0 cannot open "
+        r"\(cuIpcOpenMemHandle_v2: invalid device context\), and the server cannot copy it: it is the client's region "
+        r"'given', and copying \d+ bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: out of memory. If the client has "
+        r"freed this memory, or has ended: it must keep it allocated"
+    )
     with pytest.raises(InferenceServerException, match=text):
         where(client)
     assert where(client)
+
+
+def test_an_instance_that_has_lost_its_gpu_says_so(started, shares, stand_in):
+    server, client = started(WHERE)
+    shares(client)
+    stand_in.fail(OPENS, LAUNCH_FAILED, pid=server.worker("m_0_0"))
+    text = (
+        r"tensor 'A' lies in GPU memory of another process, and instance m_0_0 has lost its GPU "
+        r"\(cuIpcOpenMemHandle_v2: unspecified launch failure\). If that goes on, load the model again"
+    )
+    with pytest.raises(InferenceServerException, match=text):
+        where(client)
+

@@ -165,11 +165,15 @@ def test_stopping_finalizes_and_leaves_no_process(supervise, write, run, tmp_pat
         os.kill(pid, 0)
 
 
-def test_an_instance_that_does_not_stop_is_killed(supervise, write, run):
+def test_an_instance_that_does_not_stop_is_killed(supervise, write, run, caplog):
     write("m", MODEL + "\n    def finalize(self):\n        import threading; threading.Event().wait()\n")
     supervisor = supervise()
     pid = supervisor.served[0].instances[0].pid
     run(supervisor.stop(0.2))
+    assert (
+        "instance m_0 did not finalize within 0.2 s and is killed: it may take 10 s when its model is unloaded, and "
+        "what is left of --exit-timeout-secs when the server ends"
+    ) in caplog.messages
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

@@ -101,7 +101,9 @@ def handle(nbytes, mark=7):
 
 def given_back(cuda, device):
     """Wait until the GPU's thread has given back what nobody refers to."""
-    cuda.lane(device).submit(tuple).result(60)
+    passed = threading.Event()
+    cuda.lane(device).post(passed.set)
+    assert passed.wait(60)
 
 
 def test_open_copy_close(library, driver):
@@ -189,7 +191,7 @@ def test_what_the_driver_does_not_close_is_told(library, driver):
 def test_which_gpu_is_at_work_is_told(library):
     cuda, begun, over = Cuda(library), threading.Event(), threading.Event()
     assert cuda.busy == OneCuda().busy == []
-    cuda.lane(1).submit(lambda: begun.set() or over.wait(60))
+    cuda.lane(1).post(lambda: begun.set() or over.wait(60))
     begun.wait(60)
     assert cuda.busy == ["GPU 1"]
     over.set()
@@ -211,10 +213,14 @@ def test_memory_that_is_not_given_back_is_told_once_for_each_gpu_and_call(librar
     kept.clear()
     for device in (0, 1):
         given_back(cuda, device)
-    assert sorted(each.getMessage().partition("): ")[0] for each in caplog.records) == [
-        "GPU 0 does not give memory back (cuIpcCloseMemHandle: no context",
-        "GPU 0 does not give memory back (cuMemFree_v2: error 1",
-        "GPU 1 does not give memory back (cuIpcCloseMemHandle: no context",
+    assert sorted(each.getMessage() for each in caplog.records) == [
+        f"{what}): that memory stays in use until the server ends. This is said once for each GPU and call, and there "
+        "may be more such memory later"
+        for what in (
+            "GPU 0 does not give memory back (cuIpcCloseMemHandle: no context",
+            "GPU 0 does not give memory back (cuMemFree_v2: error 1",
+            "GPU 1 does not give memory back (cuIpcCloseMemHandle: no context",
+        )
     ]
     again = cuda.open(handle(8), 0)  # the GPU is used on
     again.to_host(0, ctypes.addressof(ctypes.create_string_buffer(8)), 8)

@@ -75,6 +75,18 @@ def test_what_is_read_lies_within_the_region_or_is_refused(nbytes, offset, wante
         assert text.startswith("Invalid offset + byte size for shared memory region: 'r'")
 
 
+@pytest.mark.parametrize(("value", "told"), [(-1, rf"{2**64 - 1} \(-1 with a sign\)"), (2**63 - 1, str(2**63 - 1))])
+def test_what_was_negative_is_told_as_it_was_meant(shm, value, told):
+    value %= 2**64
+    mapped = region(shm)
+    with pytest.raises(BadRequest, match=rf"^Invalid offset for .* 'r' \(offset {told}, the region has"):
+        mapped.fetch(value, 1)
+    with pytest.raises(BadRequest, match=rf"^Invalid offset \+ byte size for .* \(offset 0 \+ byte_size {told}, the"):
+        mapped.fetch(0, value)
+    with pytest.raises(BadRequest, match=rf"region 'r': invalid args \(offset {told} \+ byte_size 1; the file of key"):
+        SystemRegion("r", shm.key, shm.open(), value, 1)
+
+
 def test_a_truncated_file_is_an_error_of_the_request_and_good_again_when_it_has_grown(shm):
     mapped = region(shm)
     shm.truncate(1000)

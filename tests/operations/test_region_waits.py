@@ -54,7 +54,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(hanging)
     told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
     assert len(told) == 1  # for all who wait
@@ -84,7 +84,7 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         "(--execution-timeout-secs ends one that hangs)"
     )
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(waiting)
     assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
 
@@ -201,7 +201,7 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
         await regions.unregister_cuda("c")
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(used)
 
 
@@ -245,7 +245,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
             await coming
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(late)
 
 
@@ -388,7 +388,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_before(busy, monkeyp
         await regions.unregister_cuda("c")
 
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 2)
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(again)
 
 
@@ -443,6 +443,40 @@ def test_who_waits_is_told_when_the_server_ends(regions, device, busy, begun):
         busy.over.set()
 
     registered(ends)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_registers_is_told_when_the_server_ends(begun):
+    device = Opening(a=b"0123456789")
+    regions = ClientRegions(lambda: device, allowed=True)
+    text = "^failed to register shared memory region '{}': the server ends. Free the memory when it has ended$"
+
+    async def ends():
+        if not begun:
+            LANE.post(device.may_end.wait)
+        coming = regions.register_cuda("c", device.handle("a"), 0, 10)
+        other = regions.register_cuda("d", device.handle("a"), 0, 10)
+        gone = regions.unregister_cuda("d")
+        if begun:
+            await asyncio.to_thread(device.begun.wait, 60)
+        regions.end()
+        for name, each in (("c", coming), ("d", other)):
+            with pytest.raises(Unavailable, match=text.format(name)):
+                await each
+        with pytest.raises(Unavailable, match="'d' unregistered, but not closed before the server ends"):
+            await gone
+        with pytest.raises(Unavailable, match=text.format("late")):
+            regions.register_cuda("late", device.handle("a"), 0, 10)
+        (told,) = regions.unfinished()
+        assert told.startswith("shared memory region 'd' and 1 other still to be closed: the host hangs or is busy")
+        device.may_end.set()
+        await comes_true(lambda: not regions.unfinished())
+        assert device.open_count == 0
+
+    try:
+        registered(ends)
+    finally:
+        device.may_end.set()
 
 
 def test_a_mistake_of_ours_is_no_success(regions, device, monkeypatch, caplog):

@@ -20,6 +20,7 @@ from tisfast.operations.service import Service
 
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 NO_NUMBER = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+NATURAL = f"not a whole number from 0 to {2**64 - 1}"
 NO_HANDLE = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
 
 
@@ -125,7 +126,7 @@ def test_the_prefix_of_tritons_own_regions_is_reserved(regions, slashes):
 def test_only_files_in_dev_shm_itself_are_opened(regions, key):
     with pytest.raises(Internal) as caught:
         regions.register_system("a", key, 0, 10)
-    assert str(caught.value).startswith(f"Unable to open shared memory region: '{key}' (")
+    assert str(caught.value).startswith(f"Unable to open shared memory region: '{key}' (region 'a': ")
 
 
 def test_links_folders_and_pipes_are_not_opened(regions, shm):
@@ -297,15 +298,20 @@ def test_methods(regions):
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
-        ({}, 400, "Shared memory register request has no 'key' field"),
-        ([], 400, "Shared memory register request has no 'key' field"),
+        ({}, 400, "Shared memory register request has no 'key' field (region 'a')"),
+        ([], 400, "Shared memory register request has no 'key' field (region 'a')"),
         (b"", 500, "failed to parse the request JSON buffer: "),
         (b"nonsense", 500, "failed to parse the request JSON buffer: "),
-        ({"key": 5}, 500, "attempt to access JSON non-string as string"),
-        ({"key": "/a"}, 400, "Shared memory register request has no 'byte_size' field"),
-        ({"key": "/a", "byte_size": "x"}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
-        ({"key": "/a", "byte_size": True}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
-        ({"key": "/a", "byte_size": 4, "offset": -1}, 500, "attempt to access JSON non-unsigned-integer"),
+        ({"key": 5}, 500, "attempt to access JSON non-string as string (region 'a': 'key' is 5, not a string)"),
+        ({"key": "/a"}, 400, "Shared memory register request has no 'byte_size' field (region 'a')"),
+        ({"key": "/a", "byte_size": "x"}, 500, f"{NO_NUMBER} (region 'a': 'byte_size' is \"x\", {NATURAL})"),
+        ({"key": "/a", "byte_size": True}, 500, f"{NO_NUMBER} (region 'a': 'byte_size' is true, {NATURAL})"),
+        ({"key": "/a", "byte_size": 4, "offset": -1}, 500, f"{NO_NUMBER} (region 'a': 'offset' is -1, {NATURAL})"),
+        ({"key": "/a", "byte_size": [4] * 99}, 500, f"{NO_NUMBER} (region 'a': 'byte_size' is [4, 4, "),
+        (
+            {"key": "/a", "byte_size": 2**64 - 4}, 500,
+            "Unable to open shared memory region: '/a' (region 'a': there is no such file in the server's /dev/shm",
+        ),
     ],
 )
 def test_what_a_system_registration_says_wrong(regions, body, status, text):
@@ -334,12 +340,14 @@ def test_a_cuda_registration_over_http(regions, device):
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
-        ({}, 400, "Shared memory register request has no 'raw_handle' field"),
-        ({"raw_handle": {}}, 500, "attempt to access non-existing object member 'b64'"),
-        ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size'"),
-        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} ('device_id'"),
-        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} ('device_id'"),
-        (cuda_fields(byte_size=-1), 500, f"{NO_NUMBER} ('byte_size'"),
+        ({}, 400, "Shared memory register request has no 'raw_handle' field (region 'c')"),
+        ({"raw_handle": {}}, 500, "attempt to access non-existing object member 'b64' (region 'c')"),
+        ({"raw_handle": 5}, 500, "attempt to access non-existing object member 'b64' (region 'c')"),
+        ({"raw_handle": {"b64": 7}}, 500, "attempt to access JSON non-string as string (region 'c': 'b64' is 7, "),
+        ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size' (region 'c')"),
+        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} (region 'c': 'device_id' is 1.5, not a whole number from -9"),
+        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} (region 'c': 'device_id' is {float(2**64)}, not a whole "),
+        (cuda_fields(byte_size=-1), 500, f"{NO_NUMBER} (region 'c': 'byte_size' is -1, {NATURAL})"),
         (
             cuda_fields(device_id=-1), 400, "failed to register shared memory region: invalid args (region 'c': "
             "device_id is -1, the server sees 1 GPU, counted from 0)",
@@ -347,7 +355,7 @@ def test_a_cuda_registration_over_http(regions, device):
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1},
             500,
-            "attempt to access non-existing object member 'device_id'",
+            "attempt to access non-existing object member 'device_id' (region 'c')",
         ),
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1, "device_id": 0},

@@ -17,6 +17,11 @@ from tisfast.executor import Lane
 from tisfast.native.region import DeviceRegion, Regions
 from tisfast.wire import compose, infer, outputs, respond
 
+UNPARSED = (
+    r"^Unable to parse 'shared_memory_{}': attempt to access JSON non-unsigned-integer as unsigned-integer \(region "
+    r"'a': it is {}, not a whole number from 0 to 18446744073709551615\)$"
+)
+
 F3 = struct.pack("<3f", 1, 2.5, -3)
 
 
@@ -160,8 +165,10 @@ def test_strings_in_a_region_are_counted():
         (shared(nbytes=2**64 - 1, offset=8), BadRequest, "Integer overflow detected"),
         (shared(nbytes=8), BadRequest, "input byte size mismatch for input 'I' for model 'm'. Expected 12, got 8"),
         (shared(nbytes=0), BadRequest, "Expected 12, got 0"),
-        (shared(nbytes=-1), Internal, "Unable to parse 'shared_memory_byte_size'"),
-        (shared(offset="x"), Internal, "Unable to parse 'shared_memory_offset'"),
+        (shared(nbytes=-1), Internal, UNPARSED.format("byte_size", "-1")),
+        (shared(offset=-1), Internal, UNPARSED.format("offset", "-1")),
+        (shared(offset="x"), Internal, UNPARSED.format("offset", "'x'")),
+        (shared(offset=True), Internal, UNPARSED.format("offset", "true")),
         (shared(7), Internal, "Unable to parse 'shared_memory_region'"),
         (shared(data=[1]), BadRequest, "But set 'data' 'shared_memory_region'"),
         (tensor(parameters={"shared_memory_byte_size": 12}), BadRequest, "But no field is set"),
@@ -179,6 +186,7 @@ def test_what_an_input_says_wrong(entry, error, text):
     [
         (into("b"), NotFound, "Unable to find shared memory region: 'b'"),
         (into(shared_memory_offset=32), BadRequest, "Invalid offset for shared memory region: 'o'"),
+        (into(shared_memory_offset=-1), Internal, UNPARSED.format("offset", "-1").replace("'a'", "'o'")),
         (into(nbytes=33), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'o'"),
         (into(classification=1), BadRequest, "can't set both 'shared_memory_region' and 'classification'"),
         (into(binary_data=True), BadRequest, "can't set both 'shared_memory_region' and 'binary_data'"),

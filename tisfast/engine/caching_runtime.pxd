@@ -10,8 +10,8 @@ cdef class CachingRuntime(Runtime):
     cdef dict behind                     # by sequence: deque of its requests that wait for copies, or for those of one before
     cdef public object beside            # beside(steps, kept, done, seconds): threads carry out the steps (wire/late_copies),
                                          # kept stays until they have; done is called later with (), with (status, text) of
-                                         # what failed, or with None after so many seconds (0: any); gives what `cancel()`s it.
-                                         # None: the loop does it
+                                         # what failed, or after so many seconds (0: any) with a text of what it waited for;
+                                         # gives what `cancel()`s it.  None: the loop does it
     # A new request: its inputs are copied, then the cache is asked or `enqueue` called.
     cdef int begin(self, InferRequest request, int64_t now_ns) except -1
     cdef int copy_inputs(self, InferRequest request) except -1
@@ -36,7 +36,7 @@ cdef class CachingRuntime(Runtime):
     # The request, which is `looking`, is answered otherwise.
     cdef int stop_looking(self, InferRequest request) except -1
     cdef int looked(self, InferRequest request, Answer answer) except -1
-    # Of the subclass: refuse a request whose inputs could not be copied; None: in its time.
+    # Of the subclass: refuse a request whose inputs could not be copied; a text: in its time, see `beside`.
     cdef int refuse_copied(self, InferRequest request, object failure) except -1
     # How long it may wait in a queue; 0: as long as there is one.
     cdef int64_t patience_ns(self, InferRequest request) except -1

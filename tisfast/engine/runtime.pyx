@@ -21,7 +21,6 @@ cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, mo
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 cdef tuple NO_ANSWER = (None, None, 0, None, True)
-cdef tuple TOO_LATE = (UNAVAILABLE, "Request timeout expired")
 
 
 cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
@@ -90,9 +89,10 @@ cdef class ModelRuntime:
         return request
 
     cdef int refuse_copied(self, InferRequest request, object failure) except -1:
-        reason = FailureReason.REJECTED if failure is None else FailureReason.OTHER
-        status, message = TOO_LATE if failure is None else failure
-        return self.reject(request, status, message, reason)
+        if isinstance(failure, str):
+            return self.reject(request, UNAVAILABLE, f"Request timeout expired ({failure})", FailureReason.REJECTED)
+        status, message = failure
+        return self.reject(request, status, message, FailureReason.OTHER)
 
     cdef int64_t patience_ns(self, InferRequest request) except -1:
         return self.scheduler.patience_ns(request)

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tisfast.models")
 Failure: TypeAlias = "tuple[int, str] | tuple[()]"
+Told: TypeAlias = "Failure | str"
 Step: TypeAlias = "tuple[Lane | None, Callable[[], Failure], str]"
-Done: TypeAlias = "Callable[[Failure | None], None]"
+Done: TypeAlias = "Callable[[Told], None]"
 
 
 def beside(
@@ -52,7 +53,7 @@ class CopyOrder:
         self._loop = asyncio.get_running_loop()
         self._copies, self._steps, self._kept = copies, list(steps), kept
         self._done: Done | None = done
-        self._until = self._loop.time() + seconds if seconds else 0.0
+        self._seconds, self._until = seconds, self._loop.time() + seconds if seconds else 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._current: Future[Failure] | None = None
 
@@ -81,7 +82,10 @@ class CopyOrder:
         now = self._loop.time()
         late = now + limits.GPU_COPY_SECONDS_MAX if lane is not None else 0.0
         if self._until and (not late or self._until < late):
-            self._timer = self._loop.call_at(self._until, self._tell, None)
+            whose = "a long copy of host memory" if lane is None else f"{lane.whose} to copy {what}"
+            hangs = "" if lane is None else f": it hangs, or is busy with others' work. {HANGS}"
+            text = f"waited {self._seconds:g} s, which is its timeout, in front of the queue for {whose}{hangs}"
+            self._timer = self._loop.call_at(self._until, self._tell, text)
         elif lane is not None:
             text = (
                 f"{what}: {lane.whose} has not made a copy within {limits.GPU_COPY_SECONDS_MAX} s: it hangs, or is "
@@ -109,7 +113,7 @@ class CopyOrder:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self, failure: Failure | None) -> None:
+    def _tell(self, failure: Told) -> None:
         done, self._done = self._done, None
         self._rest()
         self._steps.clear()

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
-from tisfast.executor import Lane
+from tisfast.executor import Lane, Watch
 from tisfast.types import HANDLE_BYTES
 
 log = logging.getLogger("tisfast.gpu")
@@ -195,8 +195,9 @@ class Lanes:
 
     def __init__(self, number: int) -> None:
         most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
-        self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS)
-        self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS)
+        watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late)
+        self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
+        self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
 
     def of(self, nbytes: int) -> Lane:
         """The one for a copy of so many bytes."""
@@ -207,10 +208,26 @@ class Lanes:
         """Whether a call is under way, which may never end."""
         return self.short.is_busy or self.long.is_busy
 
+    def _say_late(self, lane: Lane, waiting: int) -> None:
+        bound = tuning.SHORT_GPU_COPY_BYTES_MAX
+        others = f"a copy of more than {bound} bytes, or opening, closing or allocating memory"
+        _say_late(f"a copy of at most {bound} bytes" if lane is self.short else others, lane, waiting)
+
 
 def driver_lane() -> Lane:
     """A thread for the driver's start, which may hang, too."""
-    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS)
+    watch = Watch(limits.GPU_TOLD_SECONDS, partial(_say_late, "its start"))
+    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS, watch)
+
+
+def _say_late(call: str, lane: Lane, waiting: int) -> None:
+    log.warning(
+        "%s has not ended a call (%s) for %g s, and %d %s for it: it hangs, or is busy with others' work. Refused are "
+        "a request when one copy has taken %g s, who registers memory after %g s, an instance that asks for memory "
+        "after %g s. %s",
+        lane.whose, call, limits.GPU_TOLD_SECONDS, waiting, "wait" if waiting > 1 else "waits",
+        limits.GPU_COPY_SECONDS_MAX, limits.GPU_REGION_SECONDS_MAX, limits.GPU_LENDING_SECONDS_MAX, HANGS,
+    )  # fmt: skip
 
 
 class _Device:
@@ -301,8 +318,8 @@ class _Device:
             if name not in self._kept:
                 self._kept.add(name)
                 log.warning(
-                    "%s does not give memory back (%s): it stays in use until the server ends, and so may more of it, "
-                    "which is not told again", self._name, error,
+                    "%s does not give memory back (%s): that memory stays in use until the server ends. This is said "
+                    "once for each GPU and call, and there may be more such memory later", self._name, error,
                 )  # fmt: skip
             return str(error)
         return ""

@@ -200,4 +200,7 @@ def _remedy(reason: str) -> str:
     return f". {CONTAINERS}" if "cuIpc" in reason else ""
 
 
-_NONE: Final = "the NVIDIA driver supports no CUDA IPC on GPU {}, as the log said at the server's start"
+_NONE: Final = (
+    "the NVIDIA driver says that GPU {} does not support CUDA IPC, by which processes share its memory. Clients can "
+    "use system shared memory"
+)

@@ -36,22 +36,27 @@ cdef int GPU_OF_NONE = DEVICE_MAX + 1  # no instance is on it
 cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
+# Of what a client says: what is negative has become 2^64 more on its way.
+cdef str said(str name, uint64_t value):
+    return f"{name} {value}" if value < <uint64_t>1 << 63 else f"{name} {value} ({<int64_t>value} with a sign)"
+
+
 cdef class Region:
     """See region.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1:
         if offset >= self.nbytes:
             raise BadRequest(
-                f"Invalid offset for shared memory region: '{self.name}' (offset {offset}, the region has {self.nbytes} "
-                "bytes)")
+                f"Invalid offset for shared memory region: '{self.name}' ({said('offset', offset)}, the region has "
+                f"{self.nbytes} bytes)")
         if nbytes > UINT64_MAX - offset:
             raise BadRequest(
                 f"Integer overflow detected: byte_size ({nbytes}) + offset ({offset}) exceeds maximum value "
-                f"({UINT64_MAX}) for region '{self.name}'")
+                f"({UINT64_MAX}) for region '{self.name}' ({said('byte_size', nbytes)}, {said('offset', offset)})")
         if nbytes > self.nbytes - offset:
             raise BadRequest(
-                f"Invalid offset + byte size for shared memory region: '{self.name}' (offset {offset} + {nbytes} bytes, "
-                f"the region has {self.nbytes} bytes)")
+                f"Invalid offset + byte size for shared memory region: '{self.name}' ({said('offset', offset)} + "
+                f"{said('byte_size', nbytes)}, the region has {self.nbytes} bytes)")
         return 0
 
     cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
@@ -116,8 +121,8 @@ cdef class ClientFile(MemoryFile):
         self.guarded = True
         if size < 0 or nbytes == 0 or offset > <uint64_t>size or nbytes > <uint64_t>size - offset:
             raise BadRequest(
-                f"failed to register shared memory region '{name}': invalid args (offset {offset} + byte_size {nbytes}; "
-                f"the file of key '{key}' has {size} bytes, and byte_size must be above 0)")
+                f"failed to register shared memory region '{name}': invalid args ({said('offset', offset)} + "
+                f"{said('byte_size', nbytes)}; the file of key '{key}' has {size} bytes, and byte_size must be above 0)")
         err = tf_guard_install()
         base = mmap(NULL, nbytes + slack, PROT_READ | PROT_WRITE, MAP_SHARED, fd, <int64_t>(offset - slack))
         if base == MAP_FAILED or err:
@@ -178,8 +183,9 @@ cdef class SystemRegion(Region):
 cdef class DeviceFile(MemoryFile):
     """See region.pxd."""
 
-    def __cinit__(self, memory, int device, bytes handle):
+    def __cinit__(self, memory, int device, bytes handle, str region=""):
         self.fd = -1
+        self.region = region
         self.device = device
         self.nbytes = memory.nbytes
         self.guarded = True
@@ -221,11 +227,11 @@ cdef class DeviceRegion(Region):
         self.key = ""
         self.device = device
         self.nbytes = nbytes
-        self.file = DeviceFile(memory, device if gpu is None else gpu, handle)
+        self.file = DeviceFile(memory, device if gpu is None else gpu, handle, name)
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
-                f"failed to register shared memory region '{name}': invalid args (byte_size {nbytes}; the memory behind "
-                f"the handle has {memory.nbytes} bytes, and byte_size must be above 0)")
+                f"failed to register shared memory region '{name}': invalid args ({said('byte_size', nbytes)}; the "
+                f"memory behind the handle has {memory.nbytes} bytes, and byte_size must be above 0)")
 
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
         if out:

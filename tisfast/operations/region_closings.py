@@ -112,19 +112,16 @@ class Closings:
         return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
 
     def end(self) -> None:
-        """The server ends, and its connections wait for the answers: who waits is told so in a moment."""
-        asyncio.get_running_loop().call_later(limits.GPU_REGION_END_SECONDS, self._tell_end)
-
-    def _tell_end(self) -> None:
+        """The server ends, and its connections wait for the answers: who waits is told so."""
         self._is_ended = True
         for each in self._waiting:
             each.cancel()
 
     async def _closed(self, chosen: Sequence[tuple[str, Closing]]) -> None:
         begun = time.monotonic()
-        if late := await self._late(chosen, begun + limits.GPU_REGION_TOLD_SECONDS):
+        if late := await self._late(chosen, begun + limits.GPU_TOLD_SECONDS):
             if unlogged := [(name, each) for name, each in late if not each.is_logged]:
-                log.warning("%s", _told_late(unlogged, limits.GPU_REGION_TOLD_SECONDS, ""))
+                log.warning("%s", _told_late(unlogged, limits.GPU_TOLD_SECONDS, ""))
                 for _, each in unlogged:
                     each.is_logged = True
             if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from asyncio import Future, ensure_future
 from collections.abc import Awaitable
@@ -43,7 +44,7 @@ class RegionRoutes:
         fields = sent if isinstance(sent, dict) else {}
         if _is_cuda(request.match):
             return ensure_future(_answered(regions.register_cuda(name, *_cuda_fields(fields, name))))
-        regions.register_system(name, *_system_fields(fields))
+        regions.register_system(name, *_system_fields(fields, name))
         return DONE
 
     def _unregister(self, request: RouteRequest) -> Response | Future[Response]:
@@ -103,48 +104,52 @@ def _name(match: re.Match[str]) -> str:
     return unquote(match["region"] or "")
 
 
-def _system_fields(request: dict[str, object]) -> tuple[str, int, int]:
-    """key, offset and byte_size, checked in Triton's order."""
-    if "key" not in request:
-        raise BadRequest("Shared memory register request has no 'key' field")
-    key = _text(request["key"])
-    offset = _unsigned(request.get("offset", 0), "offset")
-    if "byte_size" not in request:
-        raise BadRequest("Shared memory register request has no 'byte_size' field")
-    return key, offset, _unsigned(request["byte_size"], "byte_size")
+def _system_fields(request: dict[str, object], name: str) -> tuple[str, int, int]:
+    """key, offset and byte_size, checked in Triton's order.  name: of the region, for errors."""
+    key = _text(_field(request, "key", name), "key", name)
+    offset = _integer(request.get("offset", 0), "offset", name)
+    return key, offset, _integer(_field(request, "byte_size", name), "byte_size", name)
 
 
 def _cuda_fields(request: dict[str, object], name: str) -> tuple[bytes, int, int]:
     """raw_handle, device_id and byte_size.  name: of the region, for errors."""
-    if "raw_handle" not in request:
-        raise BadRequest("Shared memory register request has no 'raw_handle' field")
-    holder = request["raw_handle"]
-    encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64"))
-    byte_size = _unsigned(_member(request, "byte_size"), "byte_size")
-    device_id = _integer(_member(request, "device_id"), "device_id", INT64_MIN)  # who knows the GPUs refuses others
+    holder = _field(request, "raw_handle", name)
+    encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64", name), "b64", name)
+    byte_size = _integer(_member(request, "byte_size", name), "byte_size", name)
+    # Who knows the GPUs refuses others.
+    device_id = _integer(_member(request, "device_id", name), "device_id", name, INT64_MIN)
     try:
         return base64.b64decode(encoded, validate=True), device_id, byte_size
     except (binascii.Error, ValueError) as error:
         raise BadRequest(f"{NO_HANDLE} (region '{name:.60}': {error})") from error
 
 
-def _member(owner: dict[str, object], field: str) -> object:
+def _field(request: dict[str, object], field: str, name: str) -> object:
+    if field not in request:
+        raise BadRequest(f"Shared memory register request has no '{field}' field (region '{name:.60}')")
+    return request[field]
+
+
+def _member(owner: dict[str, object], field: str, name: str) -> object:
     if field not in owner:
-        raise Internal(f"attempt to access non-existing object member '{field}'")
+        raise Internal(f"attempt to access non-existing object member '{field}' (region '{name:.60}')")
     return owner[field]
 
 
-def _text(value: object) -> str:
+def _text(value: object, field: str, name: str) -> str:
     if not isinstance(value, str):
-        raise Internal("attempt to access JSON non-string as string")
+        raise Internal(f"attempt to access JSON non-string as string ({_said(value, field, name)}, not a string)")
     return value
 
 
-def _unsigned(value: object, field: str) -> int:
-    return _integer(value, field, 0)
-
-
-def _integer(value: object, field: str, least: int) -> int:
+def _integer(value: object, field: str, name: str, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UINT64_MAX:
-        raise Internal(f"attempt to access JSON non-unsigned-integer as unsigned-integer ('{field}' is {value!r:.40})")
+        raise Internal(
+            "attempt to access JSON non-unsigned-integer as unsigned-integer "
+            f"({_said(value, field, name)}, not a whole number from {least} to {UINT64_MAX})"
+        )
     return value
+
+
+def _said(value: object, field: str, name: str) -> str:
+    return f"region '{name:.60}': '{field}' is {json.dumps(value):.40}"

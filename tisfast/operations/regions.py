@@ -55,7 +55,9 @@ class ClientRegions:
         self._devices: Devices | None = None
         self._driver: Lane | None = None
         self._coming: dict[str, Coming] = {}  # by name, while it is being registered
+        self._registering: set[asyncio.Future[None]] = set()
         self._closings = Closings()
+        self._is_ended = False
         self._allowed = allowed
         self._gpu_of = gpu_of
         self._sharing = CudaSharing() if sharing is None else sharing
@@ -74,7 +76,7 @@ class ClientRegions:
         self.check_may_register(name, "system")
         _check_key(name, key)
         self._check_name(name)
-        self.table.add(SystemRegion(name, key, _open(key), offset, byte_size))
+        self.table.add(SystemRegion(name, key, _open(name, key), offset, byte_size))
 
     def unregister_system(self, name: str) -> None:
         """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
@@ -103,8 +105,11 @@ class ClientRegions:
         self._check_name(name)
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
+        if self._is_ended:
+            raise _ended(name)
         coming = self._coming[name] = Coming(f"GPU {device_id}")
         coming.done = asyncio.ensure_future(self._register(coming, name, raw_handle, device_id, byte_size))
+        self._registering.add(coming.done)
         coming.done.add_done_callback(partial(self._has_come, name, coming))
         return coming.done
 
@@ -124,7 +129,14 @@ class ClientRegions:
         return self._closings.closed(name)
 
     async def _register(self, coming: Coming, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        memory = await self._opened(coming, name, raw_handle, device_id)
+        memory = None
+        try:
+            memory = await self._opened(coming, name, raw_handle, device_id)
+        except asyncio.CancelledError:
+            if not self._is_ended:
+                raise
+        if memory is None:  # raised here, as the traceback of the other error keeps what is opened later
+            raise _ended(name)
         try:
             if self._coming.get(name) is not coming:
                 raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
@@ -139,6 +151,7 @@ class ClientRegions:
 
     def _has_come(self, name: str, coming: Coming, done: asyncio.Future[None]) -> None:
         """A registration is over.  Who asked for it may have gone."""
+        self._registering.discard(done)
         if self._coming.get(name) is coming:  # else it was unregistered, or is one
             del self._coming[name]
             if coming.closing is not None:
@@ -177,7 +190,7 @@ class ClientRegions:
 
             try:
                 return await lane.call(opened, left())
-            except Overdue:
+            except (Overdue, asyncio.CancelledError):
                 coming.closing = closing(lane, unclosed)  # the driver may still open it
                 raise
             except Unopened as error:
@@ -200,8 +213,14 @@ class ClientRegions:
             raise Unavailable(f"failed to register shared memory region '{name}': {error.message}{late}") from None
 
     def end(self) -> None:
-        """The server ends: nobody waits any more for what its end closes."""
+        """The server ends, and its connections wait for answers: who registers or unregisters is told in a moment."""
+        asyncio.get_running_loop().call_later(limits.GPU_REGION_END_SECONDS, self._tell_end)
+
+    def _tell_end(self) -> None:
+        self._is_ended = True
         self._closings.end()
+        for each in self._registering:
+            each.cancel()
 
     def unfinished(self) -> list[str]:
         """What is being registered or closed, and what that waits for: a sentence for each."""
@@ -269,6 +288,12 @@ class ClientRegions:
         return removed
 
 
+def _ended(name: str) -> Unavailable:
+    return Unavailable(
+        f"failed to register shared memory region '{name}': the server ends. Free the memory when it has ended"
+    )
+
+
 def _unsupported(name: str, why: object) -> BadRequest:
     return BadRequest(f"failed to register CUDA shared memory region: '{name}', GPUs not supported ({why})")
 
@@ -288,26 +313,27 @@ def _check_key(name: str, key: str) -> None:
             f"'{RESERVED_PREFIX}'"
         )
     if "/" in bare or "\0" in bare or bare in (".", "..") or len(bare.encode()) > KEY_BYTES_MAX:
-        raise _unopened(key, f"a key is one name of at most {KEY_BYTES_MAX} bytes, without '/' behind the first letter")
+        why = f"a key is one name of at most {KEY_BYTES_MAX} bytes, without '/' behind the first letter"
+        raise _unopened(name, key, why)
 
 
-def _open(key: str) -> int:
-    """The object's descriptor.  Never a link, and never what is no file."""
+def _open(name: str, key: str) -> int:
+    """The object's descriptor.  Never a link, and never what is no file.  name: of the region, for errors."""
     path = os.path.join(FOLDER, key.lstrip("/"))
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise _unopened(
-            key, f"there is no such file in the server's {FOLDER}; in containers, client and server must share it "
-            "(docker run --ipc, or one volume at /dev/shm)"
+            name, key, f"there is no such file in the server's {FOLDER}; in containers, client and server must share "
+            "it (docker run --ipc, or one volume at /dev/shm)"
         ) from error  # fmt: skip
     except OSError as error:
-        raise _unopened(key, error.strerror or str(error)) from error
+        raise _unopened(name, key, error.strerror or str(error)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _unopened(key, "it is not a regular file")
+        raise _unopened(name, key, "it is not a regular file")
     return fd
 
 
-def _unopened(key: str, why: str) -> Internal:
-    return Internal(f"Unable to open shared memory region: '{key}' ({why})")
+def _unopened(name: str, key: str, why: str) -> Internal:
+    return Internal(f"Unable to open shared memory region: '{key}' (region '{name:.60}': {why})")

@@ -182,16 +182,18 @@ class GpuPool:
         self, number: int, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]
     ) -> None:
         answer: Message = {"t": "answer", "n": number}
+        where = ""
         try:
             share, offset, nbytes = (_natural(message, key) for key in ("copy", "offset", "bytes"))
             file, block = borrower.copying(number, share, nbytes)
+            where = f"it is the client's region '{file.region:.60}', and " if file.region else ""
             kept = [file, block]
             work = partial(_copy, list(kept), offset, nbytes)
             await file.lane(nbytes).call(work, limits.GPU_COPY_SECONDS_MAX, kept)
             answer["at"] = block.offset
         except TisError as error:
             borrower.copied(number)
-            answer["error"] = str(error)
+            answer["error"] = f"{where}{error}"
         reply(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

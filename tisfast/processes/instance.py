@@ -259,8 +259,10 @@ class Instance:
                 link.request_stop()
             if not await _ends(worker, seconds):
                 log.warning(
-                    "instance %s did not finalize within %g s and is killed", self.name, seconds, extra=self._extra()
-                )
+                    "instance %s did not finalize within %g s and is killed: it may take %g s when its model is "
+                    "unloaded, and what is left of --exit-timeout-secs when the server ends",
+                    self.name, seconds, limits.WORKER_STOP_SECONDS_MAX, extra=self._extra(),
+                )  # fmt: skip
                 worker.kill("was killed: it did not stop in time")
                 await _ends(worker, limits.KILL_SECONDS_MAX)
         self._lose("stopped", lambda taken: {"instance stopped": taken})

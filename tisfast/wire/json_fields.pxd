@@ -15,3 +15,5 @@ cdef str text_of(dict owner, str field)
 cdef list list_of(dict owner, str field)
 cdef uint64_t unsigned(object value, str field) except? 0xFFFFFFFFFFFFFFFF
 cdef bint truth(object value, str field) except -1
+# Offset or size of what lies in a client's region, 0 where it is not said.
+cdef uint64_t place_number(dict parameters, str field, str region) except? 0xFFFFFFFFFFFFFFFF

@@ -48,6 +48,15 @@ cdef uint64_t unsigned(object value, str field) except? 0xFFFFFFFFFFFFFFFF:
     return value
 
 
+cdef uint64_t place_number(dict parameters, str field, str region) except? 0xFFFFFFFFFFFFFFFF:
+    value = parameters.get(field, 0)
+    if type(value) is not int or not 0 <= value <= 0xFFFFFFFFFFFFFFFF:
+        raise Internal(
+            f"{not_a(field, 'unsigned-integer')} (region '{region:.60}': it is {shown(value)}, not a whole number from 0 "
+            f"to {<uint64_t>0xFFFFFFFFFFFFFFFF})")
+    return value
+
+
 cdef bint truth(object value, str field) except -1:
     if type(value) is not bool:
         raise not_a(field, "boolean")

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.wire.check_request cimport check_fit
 from tisfast.wire.draft cimport InferBody
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
-from tisfast.wire.json_fields cimport absent, list_of, not_a, text_of, truth, unsigned
+from tisfast.wire.json_fields cimport absent, list_of, not_a, place_number, text_of, truth, unsigned
 from tisfast.wire.outputs cimport output_places
 from tisfast.wire.record cimport InputRef, RecordTemplate, record_template
 from tisfast.wire.request_parameters cimport check_output_parameters, choose_output, request_parameter
@@ -260,8 +260,8 @@ cdef int read_json(
 
 cdef int read_region(InferPlan plan, TensorPlan *tensor, dict parameters) except -1:
     cdef str region = text_of(parameters, "shared_memory_region")
-    cdef uint64_t offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
-    cdef uint64_t nbytes = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
+    cdef uint64_t offset = place_number(parameters, "shared_memory_offset", region)
+    cdef uint64_t nbytes = place_number(parameters, "shared_memory_byte_size", region)
     return region_input(plan, tensor, region, offset, nbytes)
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint16_t, uint64_t
 from tisfast.wire.infer_plan cimport InferPlan, OutputChoice, OutputForm, find
-from tisfast.wire.json_fields cimport is_parameter, not_a, text_of, truth, unsigned
+from tisfast.wire.json_fields cimport is_parameter, not_a, place_number, text_of, truth, unsigned
 from tisfast.wire.signature cimport TensorSpec
 
 from tisfast.errors import BadRequest, Internal, Unsupported
@@ -78,8 +78,8 @@ cdef int choose_way(InferPlan plan, TensorSpec spec, dict parameters) except -1:
     way.classes = classes_of(parameters)
     if "shared_memory_region" in parameters:
         way.region = text_of(parameters, "shared_memory_region")
-        way.offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
-        way.nbytes = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
+        way.offset = place_number(parameters, "shared_memory_offset", way.region)
+        way.nbytes = place_number(parameters, "shared_memory_byte_size", way.region)
         find(plan.regions, way.region).check(way.offset, way.nbytes)
         outputs.in_regions = True
     elif way.classes == 0:  # asks for the tensor itself

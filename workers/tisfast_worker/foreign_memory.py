@@ -35,12 +35,12 @@ _GONE = (
     "was truncated, or its file system is full"
 )
 _UNOPENED = (
-    "tensor '{}' lies in GPU memory of another process, which this model's process cannot open ({}), and the server "
-    "cannot copy it: {}"
+    "tensor '{}' lies in GPU memory of another process, which instance {} cannot open ({}), and the server cannot copy "
+    "it: {}"
 )
 _UNCLOSED = (
     "the driver does not close GPU memory of another process that this instance had open ({}): it stays open until the "
-    "instance ends, and so may more of it, which is not told again"
+    "instance ends. This is said once, and there may be more such memory later"
 )
 
 
@@ -260,7 +260,11 @@ class ForeignMemory:
         except CudaError as error:
             if not error.is_fatal:
                 return self._copied(share, offset, nbytes, layout, error)
-            raise WireError(_UNOPENED.format(layout.name, error, "the GPU is lost to this process")) from None
+            instance = current().instance
+            raise WireError(
+                f"tensor '{layout.name}' lies in GPU memory of another process, and instance {instance} has lost its "
+                f"GPU ({error}). If that goes on, load the model again, which starts another instance"
+            ) from None
 
     def _copied(self, share, offset, nbytes, layout, error):
         """A copy that the server leaves in the input arena: the answer waits until it is taken from there."""
@@ -271,7 +275,7 @@ class ForeignMemory:
             answer = {"error": str(closed)}
             current().tell({"t": "gpu_memory", "copied": closed.number})  # it is taken by nobody now
         if "error" in answer:
-            raise WireError(_UNOPENED.format(layout.name, error, answer["error"]))
+            raise WireError(_UNOPENED.format(layout.name, current().instance, error, answer["error"]))
         copy = bytearray(self.inputs[answer["at"] : answer["at"] + nbytes])
         current().tell({"t": "gpu_memory", "copied": answer["n"]})
         return copy

@@ -315,6 +315,9 @@ def test_tensors_in_regions_and_in_the_message_beside_them(region):
     assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions).startswith(
         "Invalid offset + byte size"
     )
+    before = {**SHARED, "shared_memory_offset": {"int64_param": -4}}
+    text = f"Invalid offset for shared memory region: 'r' (offset {2**64 - 4} (-4 with a sign), the region has 24 "
+    assert refused(request(inputs=[tensor(parameters=before)]), served, regions=regions).startswith(text)
 
 
 def test_regions_that_nobody_registered():
