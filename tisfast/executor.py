@@ -148,6 +148,12 @@ class Lane(Executor):
         return (number, since) if self.is_busy else (0, 0.0)
 
     @property
+    def seconds(self) -> float:
+        """How long its thread has been at the same piece of work."""
+        number, since = self.current
+        return time.monotonic() - since if number else 0.0
+
+    @property
     def awaited(self) -> int:
         """How much of its work somebody waits for, begun or not."""
         current = self._current
@@ -172,10 +178,10 @@ class Lane(Executor):
         """Done when all that came before is.  Never refused.  On a loop."""
         return asyncio.wrap_future(self._put(_nothing))
 
-    async def call(self, work: Callable[[], T], seconds: float, kept: object = None) -> T:
+    async def call(self, work: Callable[[], T], seconds: float, kept: object = None, *, of: float = 0.0) -> T:
         """What `work` returns.  Raises Unavailable after so many seconds, or Overdue, and what comes of it is dropped.
 
-        kept: stays until the thread has let go of it, whoever waits.
+        kept: stays until the thread has let go of it, whoever waits; of: the seconds that these are the rest of.
         """
         source = self.submit(work)
         future = asyncio.wrap_future(source)
@@ -183,9 +189,10 @@ class Lane(Executor):
         try:
             if not (await asyncio.wait({future}, timeout=seconds))[0]:
                 kind = Unavailable if source.cancel() else Overdue
+                rest = f", which were left of {of:g} s" if of > seconds else ""
                 raise kind(
-                    f"{self.whose} has not done a call within {seconds:g} s: it hangs, or is busy with others' work. "
-                    f"{self._remedy}"
+                    f"{self.whose} has not done a call within {seconds:g} s{rest}: it hangs, or is busy with others' "
+                    f"work. {self._remedy}"
                 )
             return future.result()
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tisfast.errors import Internal
 from tisfast.executor import Lane
-from tisfast.native.cuda import Unopened
+from tisfast.native.cuda import Gone, Unopened
 
 
 class ShmFile:
@@ -55,7 +55,7 @@ class HostDevice:
     def lane(self, device: int) -> Lane:
         return LANE
 
-    async def ready(self, device: int, seconds: float) -> None:
+    async def ready(self, device: int, seconds: float | None) -> None:
         pass
 
     def open(self, handle: bytes, device: int) -> HostMemory:
@@ -72,7 +72,7 @@ class HostMemory:
 
     def __init__(self, device: HostDevice, data: bytearray) -> None:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
-        self.holders, self.unclosed = {}, []
+        self.holders, self.unclosed, self.gone = {}, [], Gone()
         device.open_count += 1
 
     def lane(self, nbytes: int) -> Lane:
@@ -80,6 +80,7 @@ class HostMemory:
 
     def __del__(self) -> None:
         self._device.open_count -= 1
+        self.gone.tell()
 
     def _at(self, offset: int) -> int:
         return ctypes.addressof((ctypes.c_ubyte * self.nbytes).from_buffer(self._data)) + offset

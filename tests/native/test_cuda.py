@@ -285,12 +285,38 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     driver.fail_copy.value = 0
     with pytest.raises(Internal, match=r"has lost GPU 0 .*error 700\); regions .* unregistered and registered again"):
         memory.to_host(0, ctypes.addressof(data), 4)
-    closed = driver.closed.value
+    closed, resets = driver.closed.value, driver.resets.value
+    other = cuda.open(handle(32), 0)
+    assert driver.resets.value == resets + 1
+    other.to_host(0, ctypes.addressof(data), 4)
     del memory
     given_back(cuda, 0)
-    assert (driver.closed.value, driver.resets.value) == (closed, 0)
+    assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
+
+
+@pytest.mark.parametrize("lends", [False, True])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, lends, refuses):
+    """Not while others have memory open that goes with it, too.  Behind that the next handle finds a new one."""
+    cuda = Cuda(library)
+    memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
+    lent = cuda.allocate(0, 64) if lends else None
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="error 700"):
+        memory.to_host(0, ctypes.addressof(data), 4)
+    driver.fail_copy.value = 0
+    closed, resets, unclosed = driver.closed.value, driver.resets.value, memory.unclosed
+    driver.current.value = 1 if refuses else 0  # what the driver's stand-in holds against it
+    del memory
+    given_back(cuda, 0)
+    assert driver.resets.value == resets + (not lends)
+    del lent
+    given_back(cuda, 0)
+    assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
+    assert unclosed == (["the server (cuDevicePrimaryCtxReset_v2: error 101)"] if refuses else [])
+    driver.current.value = 0
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
-    assert driver.resets.value == 1
+    assert driver.resets.value == resets + 1 + refuses
 
 
 def futures():

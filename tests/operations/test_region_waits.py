@@ -107,7 +107,7 @@ def register(regions, device):
 
 
 @pytest.mark.parametrize("name", ["c", ""])
-def test_who_unregisters_is_told_once_that_the_driver_does_not_close_it(regions, register, name):
+def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, register, name):
     async def refused():
         for each in "cd":
             (await register(each)).append(f"the server (cuIpcCloseMemHandle: {each})")
@@ -118,9 +118,11 @@ def test_who_unregisters_is_told_once_that_the_driver_does_not_close_it(regions,
         for each in answers:
             assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}"
             assert isinstance(each.exception(), Internal)
+        with pytest.raises(Internal, match="^shared memory region 'c'"):  # who asked may have left
+            await regions.unregister_cuda(name)
+        for each in "cd" if not name else "c":
+            await register(each)  # it is other memory, of which nobody was told
         await regions.unregister_cuda(name)
-        await register("c")
-        await regions.unregister_cuda("c")
 
     others = "" if name else " and 1 other"
     registered(refused)
@@ -140,9 +142,36 @@ def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, r
         await regions.unregister_cuda("x")
         with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in instance"):
             await regions.unregister_cuda("c")
-        await regions.unregister_cuda("c")
 
     registered(late)
+
+
+def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
+    """A client whose time was over has left, and its answer with it."""
+
+    async def asks_again():
+        (await register("c")).append("the server (no)")
+        busy()
+        left = regions.unregister_cuda("c")
+        busy.over.set()
+        await asyncio.wait({left})  # nobody reads what it says
+        with pytest.raises(Internal, match="the driver refuses that in the server .no.. Do not free the memory"):
+            await regions.unregister_cuda("c")
+        left.exception()
+
+    registered(asks_again)
+
+
+def test_a_refusal_is_told_for_a_while_alone(regions, register, monkeypatch):
+    async def asks_later():
+        (await register("c")).append("the server (no)")
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+        await comes_true(lambda: len(regions._closings) == 0)
+        await regions.unregister_cuda("c")
+
+    monkeypatch.setattr("tisfast.limits.GPU_REFUSAL_SECONDS", 0.01)
+    registered(asks_later)
 
 
 def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
@@ -155,7 +184,7 @@ def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, mo
             await register("e")
         with pytest.raises(Internal):
             await regions.unregister_cuda("")
-        await register("e")
+        await register("d")
 
     monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
     registered(never_asked)

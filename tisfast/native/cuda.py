@@ -74,12 +74,33 @@ class Holder(NamedTuple):
     end: Callable[[str], None]
 
 
+class Gone:
+    """Whether nobody refers to memory any more, so that its GPU was told to close it.  From any thread."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def tell(self) -> None:
+        """It is so.  In a finaliser, in the middle of anything."""
+        self.is_told = True
+        for each in self._waiting:
+            each()
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Call this when it is so, maybe twice."""
+        self._waiting.append(work)
+        if self.is_told:
+            work()
+
+
 class DeviceMemory(Protocol):
     """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
 
     uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
     in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
-    open; unclosed, of a client's: the processes whose driver has refused to close it, each with the reason.
+    open; unclosed, of a client's: the processes whose driver has refused to close it, each with the reason; gone:
+    whether nobody refers to it any more.
     """
 
     nbytes: int
@@ -87,6 +108,7 @@ class DeviceMemory(Protocol):
     is_lent: bool
     holders: dict[object, Holder]
     unclosed: list[str]
+    gone: Gone
 
     def lane(self, nbytes: int) -> Lane:
         """Where copies of so many bytes are made."""
@@ -109,10 +131,10 @@ class Devices(Protocol):
     def lane(self, device: int) -> Lane:
         """Where `open` is to be called."""
 
-    async def ready(self, device: int, seconds: float) -> None:
-        """Before `open`: a GPU that was lost begins anew when nobody has memory of it open.
+    async def ready(self, device: int, seconds: float | None) -> None:
+        """Before `open`: a GPU that was lost begins anew when nobody has memory open that was lent there.
 
-        That is waited for so many seconds at most.  Raises Unavailable.
+        That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
         """
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
@@ -243,6 +265,8 @@ class _Device:
         self.lost = ""
         self.lent = 0
         self.over: Future[None] = Future()
+        self._is_reset = False
+        self._going: list[list[str]] = []  # `unclosed` of memory that goes with the context
         self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
@@ -294,24 +318,38 @@ class _Device:
         return self._at_end_of(memory, partial(self._take_back, base))
 
     def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
-        ending = weakref.finalize(memory, self.lanes.long.post, work)
+        ending = weakref.finalize(memory, _let_go, self.lanes.long, work, memory.gone)
         ending.atexit = False
         return ending
 
     def _close(self, base: int, unclosed: list[str]) -> None:
-        if refusal := self._give_back("cuIpcCloseMemHandle", base):
+        if self.lost:
+            self._going.append(unclosed)
+            self._end()
+        elif refusal := self._give_back("cuIpcCloseMemHandle", base):
             unclosed.append(f"the server ({refusal})")
 
     def _take_back(self, base: int) -> None:
-        self._give_back("cuMemFree_v2", base)
+        if not self.lost:
+            self._give_back("cuMemFree_v2", base)
         self.lent -= 1
-        if self.lost and not self.lent:
+        self._end()
+
+    def _end(self) -> None:
+        """A lost context goes, with all that is open there, when others have nothing open that was lent of it."""
+        if not self.lost or self.lent:
+            return
+        try:
+            self.reset()
+        except _Failed as error:
+            for unclosed in self._going:
+                unclosed.append(f"the server ({error})")
+        self._going.clear()
+        if not self.over.done():
             self.over.set_result(None)
 
     def _give_back(self, name: str, base: int) -> str:
         """Why the driver refuses it; "" when it is done."""
-        if self.lost:  # it goes with its context
-            return ""
         try:
             self.call(name, base)
         except _Failed as error:
@@ -334,8 +372,15 @@ class _Device:
             )
 
     def reset(self) -> None:
-        """A lost context makes room for a new one."""
-        self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
+        """A lost context makes room for a new one.  Raises _Failed."""
+        if not self._is_reset:
+            self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
+            self._is_reset = True
+
+
+def _let_go(lane: Lane, work: Callable[[], None], gone: Gone) -> None:
+    lane.post(work)
+    gone.tell()
 
 
 class _Memory:
@@ -349,6 +394,7 @@ class _Memory:
         self.uuid: bytes = device.uuid
         self.holders: dict[object, Holder] = {}
         self.unclosed: list[str] = []
+        self.gone = Gone()
 
     def lane(self, nbytes: int) -> Lane:
         """See DeviceMemory."""
@@ -412,9 +458,9 @@ class Allocated(_Memory):
     def __init__(self, device: _Device, nbytes: int) -> None:
         base, handle = _POINTER(), _Handle()
         device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
+        super().__init__(device, base.value, nbytes)
         with _closed_unless_whole(device.lends(self, base.value)):
             device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
-        super().__init__(device, base.value, nbytes)
         self.handle = bytes(handle.reserved)
 
     @property
@@ -450,7 +496,7 @@ class Cuda:
         """on_lost: called, in any thread, with the number of a GPU that was lost, of which something may be lent."""
         self._on_lost = on_lost
 
-    async def ready(self, device: int, seconds: float) -> None:
+    async def ready(self, device: int, seconds: float | None) -> None:
         """See Devices; `allocate` wants it, too."""
         known = self._devices.get(device)
         if known is not None and known.lost and known.lent:

@@ -6,42 +6,39 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda import HANGS, Holder
+from tisfast.native.cuda import HANGS, Devices, Gone, Holder
 from tisfast.native.region import DeviceFile, Region
 
 log = logging.getLogger("tisfast.gpu")
 
 
-class _StaysOpen(Exception):
-    """Memory that processes have not closed.  where: which, each with the driver's reason."""
-
-    def __init__(self, where: list[str]) -> None:
-        super().__init__(*where)
-        self.where = where
-
-
 class Closing:
-    """Memory that is being closed.  waits: says for what, with the remedy; is_logged: that it takes long."""
+    """Memory that is being closed.
 
-    def __init__(self, done: asyncio.Future[None], waits: Callable[[], str]) -> None:
-        self.done, self.waits = done, waits
-        self.is_logged = False
+    waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; is_logged: that
+    it takes long; is_told: its refusals, to who asked.
+    """
+
+    def __init__(
+        self, done: asyncio.Future[None], waits: Callable[[], str], unclosed: Callable[[], list[str]]
+    ) -> None:
+        self.done, self.waits, self._unclosed = done, waits, unclosed
+        self.is_logged = self.is_told = False
 
     @property
     def refusals(self) -> list[str]:
         """Where it stays open, now that this is done."""
-        ended = self.done.done() and not self.done.cancelled()
-        error = self.done.exception() if ended else None
-        if error is None:
+        if not self.done.done() or self.done.cancelled():
             return []
-        return error.where if isinstance(error, _StaysOpen) else [f"the server ({error!r})"]
+        error = self.done.exception()
+        return self._unclosed() if error is None else [f"the server ({error!r})"]
 
 
 class Coming:
@@ -58,7 +55,10 @@ class Coming:
 
     def unregistered(self) -> Closing:
         """It is none any more: done when what it opens has been closed."""
-        return Closing(asyncio.ensure_future(self._over()), self._waits)
+        return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed)
+
+    def _unclosed(self) -> list[str]:
+        return [] if self.closing is None else self.closing.refusals
 
     def _waits(self) -> str:
         return self.waits() if self.closing is None else self.closing.waits()
@@ -78,17 +78,17 @@ class Closings:
         self._is_ended = False
 
     def __len__(self) -> int:
-        """How much is being closed, and how many refusals nobody was told of."""
+        """How much is being closed, and how many refusals are kept."""
         return sum(map(len, self._of.values()))
 
     def add(self, name: str, what: Closing) -> None:
-        """Under this name until it is done, and a refusal until it is told; who asked for it may have gone then."""
+        """Under this name until it is done; a refusal until it is told, and for a while longer."""
 
         def done(future: asyncio.Future[None]) -> None:
             if not what.refusals:
                 self._forget(name, what)
             error = None if future.cancelled() else future.exception()
-            if error is not None and not isinstance(error, _StaysOpen):
+            if error is not None:
                 log.error("closing %s failed", named([name]), exc_info=error)
 
         self._of.setdefault(name, []).append(what)
@@ -97,8 +97,7 @@ class Closings:
     def closed(self, name: str) -> asyncio.Future[None]:
         """Done when all is that is being closed under this name now, "": under all.
 
-        The log says once what is waited for so long; a refusal is told once, to all who wait for it.  Raises TisError,
-        later.
+        The log says once what is waited for so long.  Raises TisError, later.
         """
         names = [name] if name else list(self._of)
         chosen = [(each, one) for each in names for one in self._of.get(each, ())]
@@ -129,7 +128,7 @@ class Closings:
                 raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy))
         refused = [(name, each) for name, each in chosen if each.refusals]
         for name, each in refused:
-            self._forget(name, each)
+            self._tell(name, each)
         if refused:
             where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
             raise Internal(
@@ -156,6 +155,17 @@ class Closings:
             )
         return late
 
+    def used_again(self, name: str) -> None:
+        """A region of this name is to be registered: who unregisters that does not ask for what was told before."""
+        for each in [one for one in self._of.get(name, ()) if one.is_told]:
+            self._forget(name, each)
+
+    def _tell(self, name: str, what: Closing) -> None:
+        """Its refusals.  Who asked may have left, so whoever asks again in the next minutes is told, too."""
+        if not what.is_told:
+            what.is_told = True
+            asyncio.get_running_loop().call_later(limits.GPU_REFUSAL_SECONDS, self._forget, name, what)
+
     def _forget(self, name: str, what: Closing) -> None:
         left = [each for each in self._of.pop(name, ()) if each is not what]
         if left:
@@ -167,33 +177,40 @@ class Removed:
 
     def __init__(self, region: Region) -> None:
         self.name, self.device = region.name, region.device
-        self._file = weakref.ref(region.file)
-        memory = region.file.memory if isinstance(region.file, DeviceFile) else None
-        self._memory = None if memory is None else weakref.ref(memory)
-        self.unclosed: list[str] = [] if memory is None else memory.unclosed
-        self._holders: Mapping[object, Holder] = {} if memory is None else memory.holders
+        file = region.file
+        assert isinstance(file, DeviceFile)
+        self._file = weakref.ref(file)
+        memory = file.memory
+        self.unclosed: list[str] = memory.unclosed
+        self._holders: Mapping[object, Holder] = memory.holders
+        self._gone: Gone = memory.gone
 
-    def waits(self) -> str:
-        """For the instances that may have it open, with the remedy; "" when there are none."""
+    @property
+    def is_used(self) -> bool:
+        """Whether requests use it, or instances may have it open."""
+        return not self._gone.is_told
+
+    def waits(self, lane: Lane) -> str:
+        """For requests, instances, or its GPU, with the remedy.  lane: by which it is closed."""
         names = sorted({each.name for each in list(self._holders.values())})
-        if not names:
-            return ""
-        instances = f"instance {names[0]}{_and_others(len(names))}"
-        if self._file() is not None:
+        instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
+        if (file := self._file()) is not None:
+            where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
+            hung = [each for each in (file.lane(0), lane) if each.seconds >= limits.GPU_TOLD_SECONDS]
             return (
-                f"requests use it in {instances}. One whose client has left is executed to its end, and a model may "
+                f"requests use it{where}. One whose client has left is executed to its end, and a model may "
                 "keep inputs (--execution-timeout-secs ends an instance that hangs)"
+                + (f"; {hangs(lane.whose)}" if hung else "")
             )
+        if not names:
+            return hangs(lane.whose)
         return (
             f"{instances} had it open and closes it behind the batch that is executed, which takes long "
             "(--execution-timeout-secs ends one that hangs)"
         )
 
-    async def closed_by_instances(self) -> None:
+    async def let_go(self) -> None:
         """Wait until no request uses it, and the instances that may have it open have closed it."""
-        memory = None if self._memory is None else self._memory()
-        if memory is None:
-            return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -201,8 +218,7 @@ class Removed:
             with suppress(RuntimeError):  # the server ends
                 loop.call_soon_threadsafe(_told, future)
 
-        weakref.finalize(memory, gone).atexit = False
-        del memory
+        self._gone.then(gone)
         await future
 
 
@@ -211,24 +227,41 @@ def _told(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def closing(lane: Lane, unclosed: Iterable[list[str]], removed: Removed | None = None) -> Closing:
+def closing(devices: Devices, device: int, unclosed: Sequence[list[str]]) -> Closing:
     """Nobody here refers to the memory any more: it is closed when its GPU has done so.
 
-    unclosed: of each DeviceMemory that there is by then; removed: the region that it was; instances may have it open.
+    unclosed: of each DeviceMemory that there is by then.
     """
+    done = asyncio.ensure_future(_closed(devices, device))
+    return Closing(done, partial(hangs, devices.lane(device).whose), partial(_texts, unclosed))
 
-    async def closed() -> None:
-        if removed is not None:
-            await removed.closed_by_instances()
-        await lane.passed()
-        await lane.passed()  # until then the thread that opened the memory may have referred to it
-        if where := [text for each in unclosed for text in each]:
-            raise _StaysOpen(where)
 
-    def waits() -> str:
-        return (removed.waits() if removed is not None else "") or hangs(lane.whose)
+def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
+    """Of regions that are none any more, by name.  Those of a GPU that nobody uses are waited for together."""
+    idle: dict[int, asyncio.Future[None]] = {}
+    for each in removed:
+        done: asyncio.Future[None]
+        if each.is_used:
+            done = asyncio.ensure_future(_closed(devices, each.device, each))
+        else:
+            if each.device not in idle:
+                idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
+            done = idle[each.device]
+        lane = devices.lane(each.device)
+        yield each.name, Closing(done, partial(each.waits, lane), partial(_texts, [each.unclosed]))
 
-    return Closing(asyncio.ensure_future(closed()), waits)
+
+async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
+    if used is not None:
+        await used.let_go()
+    await devices.ready(device, None)
+    lane = devices.lane(device)
+    await lane.passed()
+    await lane.passed()  # until then the thread that opened the memory may have referred to it
+
+
+def _texts(unclosed: Sequence[list[str]]) -> list[str]:
+    return [text for each in unclosed for text in each]
 
 
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:

@@ -22,7 +22,7 @@ from tisfast.native.cuda import (
 )
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
-from tisfast.operations.region_closings import Closings, Coming, Removed, closing, named
+from tisfast.operations.region_closings import Closings, Coming, Removed, closing, closings, named
 from tisfast.types import HANDLE_BYTES
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
@@ -120,9 +120,9 @@ class ClientRegions:
         free them; those that requests use are closed later.  Raises TisError, now or later.
         """
         self.check_allowed()
-        for removed in self._remove(name, cuda=True):
-            lane = self._known().lane(removed.device)
-            self._closings.add(removed.name, closing(lane, [removed.unclosed], removed))
+        if removed := self._remove(name, cuda=True):
+            for each, what in closings(self._known(), removed):
+                self._closings.add(each, what)
         for each in [name] if name else list(self._coming):
             if (coming := self._coming.pop(each, None)) is not None:
                 self._closings.add(each, coming.unregistered())
@@ -145,7 +145,7 @@ class ClientRegions:
         except TisError:
             unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
-            coming.closing = closing(self._known().lane(device_id), [unclosed])
+            coming.closing = closing(self._known(), device_id, [unclosed])
             raise
         del self._coming[name]
 
@@ -189,13 +189,13 @@ class ClientRegions:
                 return memory
 
             try:
-                return await lane.call(opened, left())
+                return await lane.call(opened, left(), of=limits.GPU_REGION_SECONDS_MAX)
             except (Overdue, asyncio.CancelledError):
-                coming.closing = closing(lane, unclosed)  # the driver may still open it
+                coming.closing = closing(devices, device_id, unclosed)  # the driver may still open it
                 raise
             except Unopened as error:
                 if error.unclosed is not None:
-                    coming.closing = closing(lane, [error.unclosed])
+                    coming.closing = closing(devices, device_id, [error.unclosed])
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
@@ -254,6 +254,7 @@ class ClientRegions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
         if name in self._coming:
             raise AlreadyExists(f"shared memory region '{name}' already in manager: it is being registered")
+        self._closings.used_again(name)
         if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
             raise BadRequest(
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
@@ -279,12 +280,13 @@ class ClientRegions:
         return [region]
 
     def _remove(self, name: str, *, cuda: bool) -> list[Removed]:
-        """What is no more registered; nothing here refers to it any more."""
+        """The CUDA regions that are none any more; nothing here refers to them."""
         removed = []
         for each in self.table.all() if not name else [self.table.get(name)]:
             if each is not None and _is_cuda(each) == cuda:
                 self.table.remove(each.name)
-                removed.append(Removed(each))
+                if cuda:
+                    removed.append(Removed(each))
         return removed
 
 
