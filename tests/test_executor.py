@@ -177,8 +177,8 @@ class Watched:
 
     def __init__(self):
         self.said, self.now = [], 1.0
-        watch = Watch(self.SECONDS, lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)))
-        self.lanes = [Lane(9, "test-watched", "GPU 7", "", watch) for _ in range(2)]
+        self.watch = Watch(self.SECONDS, lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)))
+        self.lanes = [Lane(9, "test-watched", "GPU 7", "", self.watch) for _ in range(2)]
         self.gates = []
 
     def gate(self):
@@ -193,9 +193,10 @@ class Watched:
     def monotonic(self):
         return self.now
 
-    async def passed(self):
-        """Long after something would have been said."""
-        await asyncio.sleep(4 * self.SECONDS)
+    async def looked(self):
+        """It has looked once more, if it still does."""
+        timer = self.watch._timer
+        await until(lambda: timer is None or self.watch._timer is not timer)
 
     async def idle(self):
         await until(lambda: not any(lane.is_busy for lane in self.lanes))
@@ -221,7 +222,8 @@ def test_what_hangs_is_said_once_until_it_has_gone_on(watched):
         await until(lambda: use.said)
         use.lanes[1].submit(use.gate())  # the same GPU
         use.lanes[0].submit(tuple)
-        await use.passed()
+        for _ in range(3):
+            await use.looked()
         assert use.said == [(0, 2)]
         use.open()
         await use.idle()
@@ -265,8 +267,8 @@ def test_what_nobody_waits_for_is_not_said_and_not_looked_at(watched, monkeypatc
             await begun()
         closing = use.lanes[0].passed() if who == "who unregisters" else None  # which says so itself
         use.now += 2 * use.SECONDS
-        await use.passed()
-        assert use.said == [] and use.lanes[0]._watch._timer is None
+        await use.looked()
+        assert use.said == [] and use.watch._timer is None
         use.lanes[0].submit(tuple)  # somebody who comes later waits for it
         await until(lambda: use.said)
         assert use.said == [(0, 1)]
@@ -286,7 +288,7 @@ def test_what_goes_on_is_not_said_however_long_it_is_waited_for(watched, monkeyp
         use.gates.pop(0).set()
         await until(second.running)
         use.now += 0.8 * use.SECONDS
-        await use.passed()
+        await use.looked()
         assert use.said == []
         use.now += 0.8 * use.SECONDS
         await until(lambda: use.said)

@@ -230,7 +230,10 @@ def test_who_registers_is_told_when_the_server_ends(stand_in, served, export, mo
         with use.connected() as client:
             registered(client, "late", memory, HUNG)
 
-    text = "failed to register shared memory region 'late': the server ends. Free the memory when it has ended"
+    text = (
+        f"failed to register shared memory region 'late': the server ends, and GPU {HUNG} has not opened the memory "
+        "yet. Free the memory when the server has ended"
+    )
     pid = use.server.process.pid
     with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid) as begun:
         late = threads.submit(registers)

@@ -18,7 +18,7 @@ from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 4096
-CLOSES = "cuIpcCloseMemHandle"
+OPENS, CLOSES = "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle"
 NO_PEER_ACCESS = 217
 """What the driver refuses a call with, in a context that works."""
 PASSED = FLOATS.replace('"B"', '"A"', 1) + GPU + STAYS
@@ -197,9 +197,15 @@ def test_the_log_says_which_instance_a_client_waits_for_when_it_unregisters(serv
     )
 
 
-@pytest.mark.parametrize("call", ["cuIpcOpenMemHandle_v2", CLOSES])
-def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, export, call):
-    server, client = served(IDENTITY, CONFIG, "--exit-timeout-secs=1")
+ENDS = (
+    "failed to register shared memory region 'late': the server ends, and GPU 1 has not opened the memory yet. Free "
+    "the memory when the server has ended"
+)
+
+
+@pytest.mark.parametrize(("call", "seconds"), [(OPENS, 0), (OPENS, 60), (CLOSES, 60)])
+def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, export, call, seconds):  # noqa: PLR0917
+    server, client = served(IDENTITY, CONFIG, f"--exit-timeout-secs={seconds}")
     memory = export(NBYTES)
     handle = base64.b64encode(memory.handle).decode()
     base, closes = "/v2/cudasharedmemory/region/late", call == CLOSES
@@ -211,10 +217,11 @@ def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, expor
         late = threads.submit(server.ask, "POST", path, {} if closes else body)
         until(begun, "the GPU hangs")
         assert client.is_server_live()
-        if closes:  # who waits is told so, and the end waits for nobody
+        if seconds:  # who waits is told so, and the end waits for nobody
             assert server.end(signal.SIGTERM) == 0
             status, answer = late.result(60)
-            assert status == 503 and "not closed before the server ends" in answer["error"]
+            said = answer["error"]
+            assert status == 503 and ("not closed before the server ends" in said if closes else said == ENDS)
             return
         assert server.end(signal.SIGTERM) == 1
         assert late.exception(60) is not None
@@ -222,13 +229,18 @@ def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, expor
     server.says("GPU 1 has not ended a call")
 
 
-def test_a_server_that_ends_while_the_driver_begins_says_so(served, stand_in, export):
-    server, _ = served(IDENTITY, CONFIG, "--exit-timeout-secs=1")
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_server_that_ends_while_the_driver_begins_says_so(served, stand_in, export, seconds):
+    server, _ = served(IDENTITY, CONFIG, f"--exit-timeout-secs={seconds}")
     handle = base64.b64encode(export(NBYTES).handle).decode()
     body = {"raw_handle": {"b64": handle}, "device_id": 1, "byte_size": NBYTES}
     with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuInit", pid=server.process.pid) as begun:
         late = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/late/register", body)
         until(begun, "the driver begins")
+        if seconds:
+            assert server.end(signal.SIGTERM) == 0
+            assert late.result(60) == (503, {"error": ENDS})
+            return
         assert server.end(signal.SIGTERM) == 1
         assert late.exception(60) is not None
     server.says("the NVIDIA driver has not ended a call")

@@ -478,7 +478,10 @@ def test_who_waits_is_told_when_the_server_ends(regions, device, busy, begun):
 def test_who_registers_is_told_when_the_server_ends(begun):
     device = Opening(a=b"0123456789")
     regions = ClientRegions(lambda: device, allowed=True)
-    text = "^failed to register shared memory region '{}': the server ends. Free the memory when it has ended$"
+    text = (
+        "^failed to register shared memory region '{}': the server ends, and GPU 0 has not opened the memory yet. Free "
+        "the memory when the server has ended$"
+    )
 
     async def ends():
         if not begun:

@@ -516,8 +516,8 @@ class Cuda:
             on = self._device(device)
         except _Failed as error:
             raise Unavailable(
-                f"the server cannot use GPU {device}: {error}. Where its log says that it has lost that GPU, start the "
-                "server again"
+                f"the server cannot use GPU {device}: {error}. If that goes on, start the server again: a GPU that it "
+                "has lost may need that"
             ) from error
         try:
             return _Opened(on, handle)

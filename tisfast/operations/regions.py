@@ -106,7 +106,7 @@ class ClientRegions:
         if reason := self._sharing.refusal(device_id):
             raise _unsupported(name, reason)
         if self._is_ended:
-            raise _ended(name)
+            raise _ended(name, device_id)
         coming = self._coming[name] = Coming(f"GPU {device_id}")
         coming.done = asyncio.ensure_future(self._register(coming, name, raw_handle, device_id, byte_size))
         self._registering.add(coming.done)
@@ -136,7 +136,7 @@ class ClientRegions:
             if not self._is_ended:
                 raise
         if memory is None:  # raised here, as the traceback of the other error keeps what is opened later
-            raise _ended(name)
+            raise _ended(name, device_id)
         try:
             if self._coming.get(name) is not coming:
                 raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
@@ -290,9 +290,10 @@ class ClientRegions:
         return removed
 
 
-def _ended(name: str) -> Unavailable:
+def _ended(name: str, device_id: int) -> Unavailable:
     return Unavailable(
-        f"failed to register shared memory region '{name}': the server ends. Free the memory when it has ended"
+        f"failed to register shared memory region '{name}': the server ends, and GPU {device_id} has not opened the "
+        "memory yet. Free the memory when the server has ended"
     )
 
 
