@@ -46,6 +46,19 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", np.zeros(1, "f4"))]) for _ in requests]
 """
 KEEPS_HOST = MADE.replace("        return [", "        self.__class__.kept = arrays\n        return [")
+# Holds its first request until the test lets it go.
+HOLDS = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        open(FOLDER + "/begun", "w").close()
+        while not os.path.exists(FOLDER + "/go"):
+            pass
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", np.zeros(1024, "f4"))]) for _ in requests]
+"""
 LIVES_ON = IDENTITY.replace("import triton", "import queue\nimport threading\nimport triton", 1).replace(
     "    def execute",
     "    def initialize(self, args):\n        threading.Thread(target=queue.Queue().get).start()\n\n    def execute",
@@ -247,7 +260,7 @@ def test_a_refusal_to_close_what_was_registered_in_vain_is_told(started, stand_i
         client.register_cuda_shared_memory("mine", base64.b64encode(mine.handle), 0, 1 << 40)
     status, answer = unregister(server)
     assert status == 500 and "not closed: the driver refuses that in the server" in answer["error"]
-    assert unregister(server) == (200, {})
+    assert unregister(server)[0] == 500  # also to who asks again
 
 
 def test_a_refusal_to_close_what_was_opened_too_late_is_told(started, stand_in, mine):
@@ -263,3 +276,76 @@ def test_a_refusal_to_close_what_was_opened_too_late_is_told(started, stand_in, 
         stand_in.fail("cuIpcOpenMemHandle_v2", 0)
         status, answer = late.result(60)
     assert status == 500 and "not closed: the driver refuses that in the server" in answer["error"]
+
+
+@pytest.mark.parametrize("how", ["http", "grpc"])
+def test_who_asks_again_is_told_what_a_client_that_has_left_was_not(started, stand_in, mine, how):
+    server, client = started(m=(KEEPS, FLOATS + GPU + STAYS))
+    port = server.said(lambda record: record.get("event") == "ready", "it is ready")["grpc_port"]
+    register(client, "mine", mine)
+    with stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid):
+        with pytest.raises((TimeoutError, InferenceServerException)):
+            if how == "http":
+                server.ask("POST", "/v2/cudasharedmemory/region/mine/unregister", {}, seconds=1)
+            else:
+                with tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving:
+                    leaving.unregister_cuda_shared_memory("mine", client_timeout=1)
+        stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=server.process.pid)
+        server.says("does not give memory back")
+    for _ in range(2):
+        status, answer = unregister(server)
+        assert status == 500 and "'mine' unregistered, but not closed: the driver refuses that in the server" in (
+            answer["error"]
+        )
+
+
+def test_a_region_of_a_gpu_that_the_server_has_lost_is_closed_before_that_is_said(started, stand_in, mine):
+    server, client = started(m=(WHERE, CONFIG))
+    register(client, "mine", mine)
+    stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1, pid=server.process.pid)
+    with pytest.raises(InferenceServerException, match="launch failure"):
+        client.infer("m", **asked(tritonclient.http, NBYTES, region="mine"))
+    before = stand_in.counted()
+    assert unregister(server) == (200, {})
+    mine.free()
+    now = stand_in.counted()
+    assert (now["freed_while_open"], now["used_after_free"]) == (before["freed_while_open"], before["used_after_free"])
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_unregisters_what_a_request_uses_is_not_told_that_the_gpu_hangs(started, mine, tmp_path, waits):
+    """One waits in the model's queue with its input, the other one executes and has its output there."""
+    code = HOLDS.replace("FOLDER", repr(str(tmp_path)))
+    server, client = started(fault=SOON, m=(code, FLOATS + (GPU + STAYS if waits else "")))
+    register(client, "mine", mine)
+
+    def infer(region):
+        with tritonclient.http.InferenceServerClient(f"localhost:{server.port}") as own:
+            tensor = tritonclient.http.InferInput("B", [VALUES.size], "FP32")
+            wanted = tritonclient.http.InferRequestedOutput("B")
+            if region and waits:
+                tensor.set_shared_memory("mine", NBYTES)
+            else:
+                tensor.set_data_from_numpy(VALUES)
+            if region and not waits:
+                wanted.set_shared_memory("mine", NBYTES)
+            own.infer("m", [tensor], outputs=[wanted])
+
+    with ThreadPoolExecutor(6) as threads:
+        try:
+            answers = [threads.submit(infer, not waits)]
+            until((tmp_path / "begun").exists, "the model executes")
+            if waits:  # behind what the instance has been given already
+                answers += [threads.submit(infer, False) for _ in range(4)]
+                until(lambda: server.pending("m") >= 3, "the queue is not empty")
+                answers.append(threads.submit(infer, True))
+                until(lambda: server.pending("m") >= 4, "the request waits")
+            status, answer = unregister(server)
+        finally:
+            (tmp_path / "go").touch()
+        for each in answers:
+            each.result(60)
+    text = "requests use it: they are copied, wait for a model or are executed by one. One whose client has left"
+    assert status == 503 and text in answer["error"] and "hangs or is busy" not in answer["error"]
+    assert text in server.says("unregistered, but not closed within 1 s")["message"]
+    assert unregister(server) == (200, {})

@@ -7,7 +7,7 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble, register
+from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 from tisfast.errors import Internal, Unavailable
@@ -49,8 +49,10 @@ def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lo
         chain.infer("m", **asked(tritonclient.http))
     with pytest.raises(InferenceServerException, match="must be unregistered and registered again"):
         chain.infer("m", **asked(tritonclient.http))
-    chain.unregister_cuda_shared_memory("given")
-    register(chain, "given", given)  # waits for the end of those who have memory of it open
+    chain.unregister_cuda_shared_memory("given")  # waits for the end of those who have memory open that is lent there
+    given.free()
+    assert stand_in.counted()["freed_while_open"] == 0
+    region(chain, "given", VALUES)
     for name in ("m0_0_0", "m1_0_0"):
         served.says(f"instance {name} was ended: the server has lost GPU 0, and had lent it memory there")
     assert stand_in.counted()["freed_while_open"] == 0
