@@ -12,7 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_call_models import NODE, STREAM, STREAMS, Stream, run
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, RETURNED, STAYS, WHERE, asked, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.system.helpers import until
@@ -297,6 +297,25 @@ def test_who_asks_again_is_told_what_a_client_that_has_left_was_not(started, sta
         assert status == 500 and "'mine' unregistered, but not closed: the driver refuses that in the server" in (
             answer["error"]
         )
+
+
+def test_a_decoupled_instance_that_loses_its_gpu_when_it_opens_memory_is_started_again(
+    started, stand_in, mine, connect
+):
+    server, client = started(m=(STREAM, FLOATS + GPU + STAYS + STREAMS))
+    register(client, "mine", mine)
+    worker = server.worker("m_0_0")
+    stand_in.fail("cuIpcOpenMemHandle_v2", LAUNCH_FAILED, pid=worker)
+    stream = Stream(connect(server, tritonclient.grpc))
+    try:
+        stream.ask("m", nbytes=NBYTES, region="mine")
+        with pytest.raises(InferenceServerException, match="instance m_0_0 has lost its GPU .*starts it again"):
+            stream.next()
+        until(lambda: server.worker("m_0_0") != worker and server.model_ready("m"), "the model is back")
+        stream.ask("m", nbytes=NBYTES, region="mine")
+        assert stream.values() == VALUES.tolist()
+    finally:
+        stream.client.stop_stream(cancel_requests=True)
 
 
 def test_a_region_of_a_gpu_that_the_server_has_lost_is_closed_before_that_is_said(started, stand_in, mine):

@@ -484,14 +484,18 @@ def test_a_copy_that_fails_refuses_the_request_with_both_reasons(started, shares
     assert where(client)
 
 
-def test_an_instance_that_has_lost_its_gpu_says_so(started, shares, stand_in):
+def test_an_instance_that_loses_its_gpu_when_it_opens_memory_says_so_and_is_started_again(started, shares, stand_in):
     server, client = started(WHERE)
     shares(client)
-    stand_in.fail(OPENS, LAUNCH_FAILED, pid=server.worker("m_0_0"))
+    worker = server.worker("m_0_0")
+    stand_in.fail(OPENS, LAUNCH_FAILED, pid=worker)
     text = (
         r"tensor 'A' lies in GPU memory of another process, and instance m_0_0 has lost its GPU "
-        r"\(cuIpcOpenMemHandle_v2: unspecified launch failure\). If that goes on, load the model again"
+        r"\(cuIpcOpenMemHandle_v2: unspecified launch failure\). It ends, and the server starts it again"
     )
     with pytest.raises(InferenceServerException, match=text):
+        where(client)
+    until(lambda: server.worker("m_0_0") != worker and server.model_ready("m"), "the model is back")
+    with pytest.raises(InferenceServerException, match="Tensor is stored in GPU"):  # it has been opened there
         where(client)
 

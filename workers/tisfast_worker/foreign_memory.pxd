@@ -8,7 +8,8 @@ cdef class Share:
 
 cdef class ForeignMemory:
     cdef public object _faults, _faults_counted, _guard_arm, _guard_lost, _library, _lock, _pagemap, _returned
-    cdef public object _seen, _serials, _socket, _unheld, _unheld_messages, _windows_written, devices, inputs, told
+    cdef public object _seen, _serials, _socket, _unheld, _unheld_messages, _windows_written, device_lost, devices
+    cdef public object inputs, told
     cdef public dict _ahead, _idle, _shares
     cdef public list open
     cdef public set written

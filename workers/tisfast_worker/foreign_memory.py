@@ -136,6 +136,7 @@ class ForeignMemory:
         self._faults_counted = library.tf_faults_counted() != 0
         self.devices = KnownMemory()  # of inputs, and of answers to calls, that lie on the GPU
         self.inputs = None  # the input arena's memory, where the server leaves copies
+        self.device_lost = None  # why no memory on the GPU can be opened any more
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -260,10 +261,10 @@ class ForeignMemory:
         except CudaError as error:
             if not error.is_fatal:
                 return self._copied(share, offset, nbytes, layout, error)
-            instance = current().instance
+            self.device_lost = str(error)
             raise WireError(
-                f"tensor '{layout.name}' lies in GPU memory of another process, and instance {instance} has lost its "
-                f"GPU ({error}). If that goes on, load the model again, which starts another instance"
+                f"tensor '{layout.name}' lies in GPU memory of another process, and instance {current().instance} has "
+                f"lost its GPU ({error}). It ends, and the server starts it again: try again then"
             ) from None
 
     def _copied(self, share, offset, nbytes, layout, error):

@@ -65,7 +65,7 @@ class Loop:
             self._publisher.refuse(execution)
         if self._completions.behind_gpu:
             self._completions.settle_gpu()
-        lost = self._publisher.writer.device_lost
+        lost = self._publisher.writer.device_lost or self._foreign.device_lost
         if lost is not None:  # all is answered: the process ends, and the server starts another one
             raise DeviceLost(lost)
 

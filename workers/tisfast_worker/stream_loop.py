@@ -100,7 +100,7 @@ class StreamLoop:
 
     def _look_for_gpu(self):
         """Without its GPU the process ends: the server fails the streams that are open, and starts another one."""
-        lost = self._stream_writer.device_lost
+        lost = self._stream_writer.device_lost or self._foreign.device_lost
         if lost is not None:
             raise DeviceLost(lost)
 
