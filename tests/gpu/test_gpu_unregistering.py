@@ -16,6 +16,7 @@ from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, STAYS, WHERE, asked
 from tests.system.helpers import client_of_thread, until
 
 NBYTES = 4096
+NOT_CLOSED = 217  # of a driver that works still
 COUNT = NBYTES // 4
 # Sends its only response in `execute`, which goes on a while.
 IN_EXECUTE = """
@@ -142,6 +143,42 @@ def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, wr
         memory.free()
     now = stand_in.counted()
     assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [3, 3, 0]
+
+
+def test_what_was_opened_and_then_refused_is_closed_before_who_unregisters_is_told(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory, pid = connect(server, tritonclient.http), export(NBYTES), server.process.pid
+    before = stand_in.counted()
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcCloseMemHandle", pid=pid):
+        stand_in.fail("cuMemGetAddressRange_v2", 1, times=1, pid=pid)
+        with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
+            client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
+        server.says("shared memory region 'c' unregistered, but not closed within 5 s: GPU 0 hangs or is busy")
+        early = closing.done()
+        stand_in.fail("cuIpcCloseMemHandle", 0)
+        assert not early and closing.result(60) == (200, {})
+    memory.free()
+    now = stand_in.counted()
+    assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [1, 1, 0]
+
+
+def test_who_unregisters_what_was_opened_and_then_refused_is_told_that_it_is_not_closed(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory, pid = connect(server, tritonclient.http), export(NBYTES), server.process.pid
+    stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=pid)
+    stand_in.fail("cuMemGetAddressRange_v2", 1, times=1, pid=pid)
+    with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
+        client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+    status, answer = server.ask("POST", "/v2/cudasharedmemory/region/c/unregister", {})
+    assert status == 500
+    assert "'c' unregistered, but not closed: the driver refuses that in the server (cuIpcClose" in answer["error"]
 
 
 def test_a_region_that_its_memory_is_too_small_for_is_closed_first(stand_in, serve, write_model, connect, export):
