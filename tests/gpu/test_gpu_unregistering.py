@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import json
+import signal
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
@@ -222,3 +225,34 @@ def test_a_client_that_leaves_its_registration_is_no_error(stand_in, serve, writ
         closing.result(60)
     assert server.end() == 0
     assert "Traceback" not in server.text()
+
+
+def test_who_unregisters_when_the_server_ends_already_is_told_so(stand_in, serve, write_model, connect, export):
+    """A sequence in progress keeps connections open, and the server waits for what is asked on them."""
+    write_model("s", WHERE, CONFIG + "sequence_batching { max_sequence_idle_microseconds: 60000000 }")
+    server = serve("--allow-client-shm=true", "--exit-timeout-secs=5").ready()  # shorter than who waits is logged
+    memory, kept = export(NBYTES), http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+
+    def ask(path, body):
+        kept.request("POST", f"/v2/cudasharedmemory/region/c/{path}", json.dumps(body))
+        answer = kept.getresponse()
+        return answer.status, answer.read().decode()
+
+    handle = {"b64": base64.b64encode(memory.handle).decode()}
+    assert ask("register", {"raw_handle": handle, "device_id": 0, "byte_size": NBYTES})[0] == 200
+    with (
+        stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid),
+        tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as asked,
+    ):
+        tensor = tritonclient.grpc.InferInput("A", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+        asked.infer("s", [tensor], sequence_id=1, sequence_start=True)
+        server.process.send_signal(signal.SIGTERM)
+        server.says("Found 1 sequences in progress")
+        server.says("Found 1 sequences in progress", len(server.log))  # a second later: who waited has been told
+        status, answer = ask("unregister", {})
+        assert status == 503 and "'c' unregistered, but not closed before the server ends" in answer
+        kept.close()
+        asked.infer("s", [tensor], sequence_id=1, sequence_end=True)
+        asked.close()
+        assert server.ended() == 0
