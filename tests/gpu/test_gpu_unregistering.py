@@ -205,24 +205,42 @@ def test_a_region_that_its_memory_is_too_small_for_is_closed_first(stand_in, ser
     assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [1, 1, 0]
 
 
-def test_a_client_that_leaves_its_registration_is_no_error(stand_in, serve, write_model, connect, export):
+@pytest.mark.parametrize("code", [0, 1], ids=["opened", "refused"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_client_that_leaves_its_registration_is_no_error(  # noqa: PLR0917
+    stand_in, serve, write_model, connect, export, protocol, code
+):
     write_model("m", WHERE, CONFIG)
     server = serve("--allow-client-shm=true").ready()
     client, memory = connect(server, tritonclient.http), export(NBYTES)
     port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+    handle, before = base64.b64encode(memory.handle), stand_in.counted()
+
+    def leave():
+        if protocol == "grpc":
+            with (
+                tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving,
+                pytest.raises(InferenceServerException, match="Deadline"),
+            ):
+                leaving.register_cuda_shared_memory("c", handle, 0, NBYTES, client_timeout=1)
+        else:
+            body = {"raw_handle": {"b64": handle.decode()}, "device_id": 0, "byte_size": NBYTES}
+            with pytest.raises(TimeoutError):
+                server.ask("POST", "/v2/cudasharedmemory/region/c/register", body, seconds=1)
+
     with (
-        tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving,
         ThreadPoolExecutor(1) as threads,
         stand_in.hanging("cuIpcOpenMemHandle_v2", pid=server.process.pid) as begun,
     ):
-        with pytest.raises(InferenceServerException, match="Deadline"):
-            leaving.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES, client_timeout=1)
+        leave()
         until(begun, "it is opened")
-        closing = threads.submit(leaving.unregister_cuda_shared_memory, "c")
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
         server.says("shared memory region 'c' unregistered, but not closed within 5 s")
         assert client.get_cuda_shared_memory_status() == []
-        stand_in.fail("cuIpcOpenMemHandle_v2", 0)
-        closing.result(60)
+        stand_in.fail("cuIpcOpenMemHandle_v2", code)
+        assert closing.result(60) == (200, {})
+    now = stand_in.counted()
+    assert [now[each] - before[each] for each in ("opened", "closed")] == [int(code == 0)] * 2
     assert server.end() == 0
     assert "Traceback" not in server.text()
 
