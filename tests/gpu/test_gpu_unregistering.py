@@ -274,3 +274,23 @@ def test_who_unregisters_when_the_server_ends_already_is_told_so(stand_in, serve
         asked.infer("s", [tensor], sequence_id=1, sequence_end=True)
         asked.close()
         assert server.ended() == 0
+
+
+def test_a_server_whose_model_does_not_end_says_what_is_still_to_be_closed(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE + "\n    def finalize(self):\n        import queue\n        queue.Queue().get()\n", CONFIG)
+    server = serve("--allow-client-shm=true", "--exit-timeout-secs=3").ready()
+    client, memory = connect(server, tritonclient.http), export(NBYTES)
+    client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid) as begun,
+    ):
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
+        until(begun, "it is closed")
+        assert server.end() == 1
+        status, answer = closing.result(60)
+        assert status == 503 and "not closed before the server ends" in answer["error"]
+    server.says("instance m_0 did not finalize within")
+    server.says("shared memory region 'c' still to be closed: GPU 0 hangs or is busy with others' work")
