@@ -105,6 +105,34 @@ def test_the_countdown_is_shared_and_final(front, models):
     assert models.stopped_within == 0 and left.left == 0
 
 
+class Finalizing(Models):
+    """Their end takes all the time that it has."""
+
+    async def stop(self, seconds: float) -> None:
+        await super().stop(seconds)
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("front", "models", "said"),
+    [
+        (Front(), Models(), []),
+        (Front(1), Models(), ["before the models' end"]),
+        (Front(), Models(1), ["before the models' end"]),
+        (Front(), Finalizing(), ["behind it"]),
+        (Front(), Finalizing(1), ["before the models' end"]),
+    ],
+)
+def test_what_is_late_is_said_once(front, models, said):
+    told = []
+
+    def say_late() -> None:
+        told.append("before the models' end" if models.stopped_within is None else "behind it")
+
+    assert run(drain([front], models, countdown(0.1 if said else 3600), say_late)) == (not said)
+    assert told == said
+
+
 def test_what_is_waited_for_is_said_once_a_second(caplog):
     caplog.set_level("INFO", "tisfast")
     run(drain([Front(2)], Models(), countdown(0.2)))

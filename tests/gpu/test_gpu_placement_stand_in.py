@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from tests.system.helpers import CONFIG
 
@@ -28,7 +31,15 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([])] * len(requests)
 """
+BY_MEMORY = 'parameters { key: "GPU_PLACEMENT" value { string_value: "free_memory" } }'
 ON = "instance_group [ {{ kind: KIND_GPU gpus: [ {} ] }} ]"
+
+
+def beginning(line):
+    """The model whose instances do this first."""
+    found = TELLS.replace("        cuda, count", f"        {line}\n        cuda, count")
+    assert found != TELLS
+    return found
 
 
 @pytest.fixture
@@ -129,8 +140,7 @@ def test_below_its_limit_it_is_loaded(started, export):
 
 def test_instances_that_are_added_are_placed_together(stand_in, serve, write_model, connect):
     """Each by itself would go to the GPU with most memory free, which is the same for all."""
-    by_memory = CONFIG + 'parameters { key: "GPU_PLACEMENT" value { string_value: "free_memory" } }'
-    folder = write_model("m", TELLS, by_memory + "instance_group { kind: KIND_GPU count: 1 }")
+    folder = write_model("m", TELLS, CONFIG + BY_MEMORY + "instance_group { kind: KIND_GPU count: 1 }")
     server = serve("--model-control-mode=explicit", "--load-model=m").ready()
     server.says("m_0_0 sees 0 which is 1 of 0")
     config = (folder / "config.pbtxt").read_text()
@@ -138,3 +148,72 @@ def test_instances_that_are_added_are_placed_together(stand_in, serve, write_mod
     connect(server).load_model("m")
     found = {re.search(r"m_0_[12] sees (\d)", server.says(f"m_0_{each} sees")["message"])[1] for each in (1, 2)}
     assert found == {"0", "1"}
+
+
+@pytest.mark.parametrize("again", range(4))
+def test_models_that_load_at_once_share_what_is_free(stand_in, serve, write_model, tmp_path, again):
+    """What each needs is not to be seen before it has loaded, and none has before all are placed."""
+    path = tmp_path / "go"
+    os.mkfifo(path)
+    waits = beginning(f"open({str(path)!r}).close()")
+    for at in range(4):
+        write_model(f"m{at}", waits, CONFIG + BY_MEMORY + "instance_group { kind: KIND_GPU count: 1 }")
+    server = serve()
+    told = [server.says(f"instance m{at}_0_0 goes to GPU")["message"] for at in range(4)]
+    with path.open("w"):
+        server.ready()
+    assert sorted(re.search(r"GPU (\d)", each)[1] for each in told) == ["0", "0", "1", "1"]
+
+
+def test_an_instance_that_has_loaded_counts_no_longer_while_another_of_its_model_loads(
+    stand_in, serve, write_model, connect, tmp_path
+):
+    path = tmp_path / "go"
+    os.mkfifo(path)
+    waits = beginning(f"if args['model_instance_name'] == 'm_0_0': open({str(path)!r}).read()")
+    for name, count in (("m", 2), ("later", 1)):
+        write_model(name, waits, CONFIG + BY_MEMORY + f"instance_group {{ kind: KIND_GPU count: {count} }}")
+    server = serve("--model-control-mode=explicit").ready()
+    with ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(connect(server).load_model, "m")
+        with path.open("w"):
+            server.says("m_0_1 sees 1")
+            server.says("instance m_0_1 is ready")
+            connect(server).load_model("later")
+        loading.result(60)
+    server.says("instance m_0_0 goes to GPU 0")
+    server.says("instance later_0_0 goes to GPU 1")
+
+
+@pytest.mark.parametrize("fails", ["before it begins", "as it begins", "as one is added"])
+def test_what_does_not_load_counts_no_longer(stand_in, serve, write_model, connect, tmp_path, fails):  # noqa: PLR0917
+    code = beginning(f"assert not os.path.exists({str(tmp_path / 'fail')!r}), 'it does not load'")
+    group = "instance_group {{ kind: KIND_GPU count: 1 {} }}"
+    needs = 'rate_limiter { resources { name: "R" count: 2 } }' if fails == "before it begins" else ""
+    folder = write_model("m", code, CONFIG + BY_MEMORY + group.format(needs))
+    write_model("later", code, CONFIG + BY_MEMORY + group.format(""))
+    server = serve("--model-control-mode=explicit", "--rate-limit=execution_count", "--rate-limit-resource=R:1").ready()
+    client = connect(server)
+    if fails == "as one is added":
+        client.load_model("m")
+        (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text().replace("count: 1", "count: 2"))
+    (tmp_path / "fail").touch()
+    with pytest.raises(InferenceServerException, match="limited to 1" if needs else "it does not load"):
+        client.load_model("m")
+    (tmp_path / "fail").unlink()
+    client.load_model("later")
+    server.says("instance later_0_0 goes to GPU 0")
+
+
+def test_an_instance_that_comes_back_is_held_to_the_limit_of_its_gpu(stand_in, serve, write_model, connect, export):
+    file = write_model("m", TELLS, CONFIG + "instance_group { kind: KIND_GPU gpus: 0 count: 2 }") / "config.pbtxt"
+    both = file.read_text()
+    server = serve("--model-control-mode=explicit", "--load-model=m", "--model-load-gpu-limit=0:0.4").ready()
+    client = connect(server)
+    file.write_text(both.replace("count: 2", "count: 1"))
+    client.load_model("m")
+    export(1 << 29)  # half of GPU 0
+    file.write_text(both)
+    with pytest.raises(InferenceServerException, match="memory limit set for GPU 0 has exceeded"):
+        client.load_model("m")
+    assert client.is_model_ready("m")

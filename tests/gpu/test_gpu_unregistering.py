@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import json
+import signal
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
@@ -16,6 +19,7 @@ from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, STAYS, WHERE, asked
 from tests.system.helpers import client_of_thread, until
 
 NBYTES = 4096
+NOT_CLOSED = 217  # of a driver that works still
 COUNT = NBYTES // 4
 # Sends its only response in `execute`, which goes on a while.
 IN_EXECUTE = """
@@ -144,6 +148,42 @@ def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, wr
     assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [3, 3, 0]
 
 
+def test_what_was_opened_and_then_refused_is_closed_before_who_unregisters_is_told(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory, pid = connect(server, tritonclient.http), export(NBYTES), server.process.pid
+    before = stand_in.counted()
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuIpcCloseMemHandle", pid=pid):
+        stand_in.fail("cuMemGetAddressRange_v2", 1, times=1, pid=pid)
+        with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
+            client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
+        server.says("shared memory region 'c' unregistered, but not closed within 5 s: GPU 0 hangs or is busy")
+        early = closing.done()
+        stand_in.fail("cuIpcCloseMemHandle", 0)
+        assert not early and closing.result(60) == (200, {})
+    memory.free()
+    now = stand_in.counted()
+    assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [1, 1, 0]
+
+
+def test_who_unregisters_what_was_opened_and_then_refused_is_told_that_it_is_not_closed(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE, CONFIG)
+    server = serve("--allow-client-shm=true").ready()
+    client, memory, pid = connect(server, tritonclient.http), export(NBYTES), server.process.pid
+    stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=pid)
+    stand_in.fail("cuMemGetAddressRange_v2", 1, times=1, pid=pid)
+    with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
+        client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+    status, answer = server.ask("POST", "/v2/cudasharedmemory/region/c/unregister", {})
+    assert status == 500
+    assert "'c' unregistered, but not closed: the driver refuses that in the server (cuIpcClose" in answer["error"]
+
+
 def test_a_region_that_its_memory_is_too_small_for_is_closed_first(stand_in, serve, write_model, connect, export):
     write_model("m", WHERE, CONFIG)
     server = serve("--allow-client-shm=true").ready()
@@ -165,23 +205,92 @@ def test_a_region_that_its_memory_is_too_small_for_is_closed_first(stand_in, ser
     assert [now[name] - before[name] for name in ("opened", "closed", "freed_while_open")] == [1, 1, 0]
 
 
-def test_a_client_that_leaves_its_registration_is_no_error(stand_in, serve, write_model, connect, export):
+@pytest.mark.parametrize("code", [0, 1], ids=["opened", "refused"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_client_that_leaves_its_registration_is_no_error(  # noqa: PLR0917
+    stand_in, serve, write_model, connect, export, protocol, code
+):
     write_model("m", WHERE, CONFIG)
     server = serve("--allow-client-shm=true").ready()
     client, memory = connect(server, tritonclient.http), export(NBYTES)
     port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+    handle, before = base64.b64encode(memory.handle), stand_in.counted()
+
+    def leave():
+        if protocol == "grpc":
+            with (
+                tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving,
+                pytest.raises(InferenceServerException, match="Deadline"),
+            ):
+                leaving.register_cuda_shared_memory("c", handle, 0, NBYTES, client_timeout=1)
+        else:
+            body = {"raw_handle": {"b64": handle.decode()}, "device_id": 0, "byte_size": NBYTES}
+            with pytest.raises(TimeoutError):
+                server.ask("POST", "/v2/cudasharedmemory/region/c/register", body, seconds=1)
+
     with (
-        tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as leaving,
         ThreadPoolExecutor(1) as threads,
         stand_in.hanging("cuIpcOpenMemHandle_v2", pid=server.process.pid) as begun,
     ):
-        with pytest.raises(InferenceServerException, match="Deadline"):
-            leaving.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES, client_timeout=1)
+        leave()
         until(begun, "it is opened")
-        closing = threads.submit(leaving.unregister_cuda_shared_memory, "c")
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
         server.says("shared memory region 'c' unregistered, but not closed within 5 s")
         assert client.get_cuda_shared_memory_status() == []
-        stand_in.fail("cuIpcOpenMemHandle_v2", 0)
-        closing.result(60)
+        stand_in.fail("cuIpcOpenMemHandle_v2", code)
+        assert closing.result(60) == (200, {})
+    now = stand_in.counted()
+    assert [now[each] - before[each] for each in ("opened", "closed")] == [int(code == 0)] * 2
     assert server.end() == 0
     assert "Traceback" not in server.text()
+
+
+def test_who_unregisters_when_the_server_ends_already_is_told_so(stand_in, serve, write_model, connect, export):
+    """A sequence in progress keeps connections open, and the server waits for what is asked on them."""
+    write_model("s", WHERE, CONFIG + "sequence_batching { max_sequence_idle_microseconds: 60000000 }")
+    server = serve("--allow-client-shm=true", "--exit-timeout-secs=5").ready()  # shorter than who waits is logged
+    memory, kept = export(NBYTES), http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+
+    def ask(path, body):
+        kept.request("POST", f"/v2/cudasharedmemory/region/c/{path}", json.dumps(body))
+        answer = kept.getresponse()
+        return answer.status, answer.read().decode()
+
+    handle = {"b64": base64.b64encode(memory.handle).decode()}
+    assert ask("register", {"raw_handle": handle, "device_id": 0, "byte_size": NBYTES})[0] == 200
+    with (
+        stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid),
+        tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as asked,
+    ):
+        tensor = tritonclient.grpc.InferInput("A", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+        asked.infer("s", [tensor], sequence_id=1, sequence_start=True)
+        server.process.send_signal(signal.SIGTERM)
+        server.says("Found 1 sequences in progress")
+        server.says("Found 1 sequences in progress", len(server.log))  # a second later: who waited has been told
+        status, answer = ask("unregister", {})
+        assert status == 503 and "'c' unregistered, but not closed before the server ends" in answer
+        kept.close()
+        asked.infer("s", [tensor], sequence_id=1, sequence_end=True)
+        asked.close()
+        assert server.ended() == 0
+
+
+def test_a_server_whose_model_does_not_end_says_what_is_still_to_be_closed(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE + "\n    def finalize(self):\n        import queue\n        queue.Queue().get()\n", CONFIG)
+    server = serve("--allow-client-shm=true", "--exit-timeout-secs=3").ready()
+    client, memory = connect(server, tritonclient.http), export(NBYTES)
+    client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        stand_in.hanging("cuIpcCloseMemHandle", pid=server.process.pid) as begun,
+    ):
+        closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
+        until(begun, "it is closed")
+        assert server.end() == 1
+        status, answer = closing.result(60)
+        assert status == 503 and "not closed before the server ends" in answer["error"]
+    server.says("instance m_0 did not finalize within")
+    server.says("shared memory region 'c' still to be closed: GPU 0 hangs or is busy with others' work")

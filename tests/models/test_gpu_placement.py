@@ -39,7 +39,11 @@ def anywhere(count: int, gpus: tuple[int, ...] = (0, 1)) -> list[PlannedInstance
 
 
 def placed(gpus, instances, model="m"):
-    return asyncio.run(gpus.place(model, instances))
+    async def place():
+        async with gpus.placing(model, instances) as places:
+            return tuple(place.instance for place in places)
+
+    return asyncio.run(place())
 
 
 def devices(gpus, instances) -> list[int]:
@@ -82,10 +86,105 @@ def test_those_of_one_model_share_what_is_free():
     assert devices(Placement(("0", "1"), Gpus(80, 40)), anywhere(3)) == [0, 0, 1]
 
 
-def test_what_is_still_loading_counts():
+@pytest.fixture
+def slow():
+    """slow(*free): GPUs that have been `asked` for their memory, and tell what it was then when they may, `told`."""
+
+    class Slow(Gpus):
+        asked, told = threading.Event(), threading.Event()
+
+        def memory(self, name):
+            found = super().memory(name)
+            self.asked.set()
+            self.told.wait()
+            return found
+
+    yield Slow
+    Slow.told.set()
+
+
+def test_what_is_still_loading_counts_from_its_placement_until_it_has_loaded():
     gpus = Placement(("0", "1"), Gpus(50, 40))
-    with gpus.loading(PlannedInstance("other_0", "GPU", 0)), gpus.loading(PlannedInstance("of a CPU", "CPU", 1)):
-        assert devices(gpus, anywhere(1)) == [1]
+
+    async def others():
+        of_a_cpu = PlannedInstance("of a CPU", "CPU", 0)
+        async with gpus.placing("other", [PlannedInstance("other_0", "GPU", 0), of_a_cpu, of_a_cpu]) as places:
+            async with gpus.placing("m", anywhere(1)) as here:
+                assert here[0].instance.device_id == 1
+            with places[0].loading():
+                async with gpus.placing("m", anywhere(1)) as here:
+                    assert here[0].instance.device_id == 1
+            async with gpus.placing("m", anywhere(1)) as here:
+                assert here[0].instance.device_id == 0
+        with places[0].loading():  # again
+            async with gpus.placing("m", anywhere(1)) as here:
+                assert here[0].instance.device_id == 1
+
+    asyncio.run(others())
+    assert devices(gpus, anywhere(1)) == [0]
+
+
+@pytest.mark.parametrize("ends", ["fails", "is cancelled"])
+def test_what_will_not_load_counts_no_longer(ends):
+    gpus = Placement(("0", "1"), Gpus(50, 40))
+
+    async def loads(is_placed):
+        async with gpus.placing("other", anywhere(1, (0,))):
+            is_placed.set()
+            if ends == "fails":
+                raise Unavailable("it does not load")
+            await asyncio.Event().wait()
+
+    async def in_vain():
+        is_placed = asyncio.Event()
+        other = asyncio.ensure_future(loads(is_placed))
+        await is_placed.wait()
+        other.cancel()
+        await asyncio.wait({other})
+
+    asyncio.run(in_vain())
+    assert devices(gpus, anywhere(1)) == [0]
+
+
+def test_those_that_are_placed_at_the_same_time_share_what_is_free(slow):
+    """All have asked before the first of them is placed."""
+    gpus = Placement(("0", "1"), slow(80, 80))
+
+    found = []
+
+    async def place(all_are_placed):
+        async with gpus.placing("m", anywhere(1)) as places:
+            found.append(places[0].instance.device_id)
+            if len(found) == 6:
+                all_are_placed.set()
+            await all_are_placed.wait()
+
+    async def all_at_once():
+        all_are_placed = asyncio.Event()
+        tasks = [asyncio.ensure_future(place(all_are_placed)) for _ in range(6)]
+        await asyncio.to_thread(slow.asked.wait)
+        slow.told.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(all_at_once())
+    assert sorted(found) == [0, 0, 0, 1, 1, 1]
+
+
+def test_what_has_loaded_while_memory_was_asked_for_counts_still(slow):
+    """What it took may not be in the answer."""
+    gpus = Placement(("0", "1"), slow(50, 40))
+
+    async def loads_meanwhile():
+        async with gpus.placing("other", [PlannedInstance("other_0", "GPU", 0)]):
+            placing = gpus.placing("m", anywhere(1))
+            coming = asyncio.ensure_future(placing.__aenter__())
+            await asyncio.to_thread(slow.asked.wait)
+        slow.told.set()
+        places = await coming
+        await placing.__aexit__(None, None, None)
+        return places[0].instance.device_id
+
+    assert asyncio.run(loads_meanwhile()) == 1
     assert devices(gpus, anywhere(1)) == [0]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -83,6 +83,36 @@ _Looked: TypeAlias = "GpuMemory | Unavailable | None"
 """What is known of a GPU's memory: why it is not told, or None where nobody can tell."""
 
 
+class Place:
+    """Where an instance goes.  begun, over: how many instances have begun to load on each GPU so far, and ended it."""
+
+    def __init__(self, instance: PlannedInstance, begun: Counter[int], over: Counter[int]) -> None:
+        self.instance = instance
+        self._begun, self._over = begun, over
+        self._counts = False
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """While it loads, for the first time or again."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """Its need is not known until it has loaded: others are placed as if it were there.  Once is enough."""
+        if self.instance.kind == "GPU" and not self._counts:
+            self._counts = True
+            self._begun[self.instance.device_id] += 1
+
+    def end(self) -> None:
+        """It has loaded, or will not.  Once is enough."""
+        if self._counts:
+            self._counts = False
+            self._over[self.instance.device_id] += 1
+
+
 class Placement:
     """The GPUs that models may use, by number as CUDA counts what is visible."""
 
@@ -105,20 +135,36 @@ class Placement:
         self._uuids = tuple(None if gpus is None else gpus.uuid(name) for name in self._names)
         self._limits = dict(gpu_limits or {})
         self._lanes: dict[int, Lane] = {}
-        self._loading: Counter[int] = Counter()
+        self._begun: Counter[int] = Counter()
+        self._over: Counter[int] = Counter()
         # NVML counts GPUs in the order of the bus, CUDA its own way, unless it is told so.
         self._order = {} if gpus is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         usable = (number for number in range(len(self._names)) if self._is_able(number, capability_min))
         self.usable = UsableGpus(usable, capability_min)
 
-    async def place(self, model: str, instances: Sequence[PlannedInstance]) -> tuple[PlannedInstance, ...]:
-        """Give each instance its device: those that may choose go where most memory is free, and count there.
+    @contextlib.asynccontextmanager
+    async def placing(self, model: str, instances: Sequence[PlannedInstance]) -> AsyncIterator[tuple[Place, ...]]:
+        """Give each instance its device: those that may choose go where most memory is free.
 
-        Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded, and
-        where it is not told how much, as the GPU hangs.
+        They count there from the choice on, each until it has loaded, and none when this is left.  Raises Unavailable
+        where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded, and where it is not told
+        how much, as the GPU hangs.
         """
-        looked, chosen = await self._look(instances), Counter[int]()
-        placed = tuple(self._placed(instance, looked, chosen) for instance in instances)
+        over = Counter(self._over)  # before the question: what ends meanwhile may not be in the answer
+        looked = await self._look(instances)
+        places = self._places(model, instances, looked, over)
+        try:
+            yield places
+        finally:
+            for place in places:
+                place.end()
+
+    def _places(
+        self, model: str, instances: Sequence[PlannedInstance], looked: Mapping[int, _Looked], over: Counter[int]
+    ) -> tuple[Place, ...]:
+        """They are chosen and begin to count in one turn of the loop, so that no other choice is made between."""
+        coming = self._begun - over
+        placed = tuple(self._placed(instance, looked, coming) for instance in instances)
         for instance, planned in zip(placed, instances, strict=True):
             found = looked.get(instance.device_id) if instance.kind == "GPU" else None
             if isinstance(found, Unavailable):
@@ -130,17 +176,10 @@ class Placement:
                 )
             if planned.candidates:
                 log.info("instance %s goes to GPU %d: most memory is free there", instance.name, instance.device_id)
-        return placed
-
-    @contextlib.contextmanager
-    def loading(self, instance: PlannedInstance) -> Iterator[None]:
-        """While an instance loads, its need is not known: others are placed as if it were there."""
-        coming = int(instance.kind == "GPU")
-        self._loading[instance.device_id] += coming
-        try:
-            yield
-        finally:
-            self._loading[instance.device_id] -= coming
+        places = tuple(Place(instance, self._begun, self._over) for instance in placed)
+        for place in places:
+            place.begin()
+        return places
 
     def variables(self, instance: PlannedInstance) -> dict[str, str]:
         """The environment variables by which a worker sees its GPU only."""
@@ -179,22 +218,21 @@ class Placement:
             return error
 
     def _placed(
-        self, instance: PlannedInstance, looked: Mapping[int, _Looked], chosen: Counter[int]
+        self, instance: PlannedInstance, looked: Mapping[int, _Looked], coming: Counter[int]
     ) -> PlannedInstance:
-        """chosen: instances of the same model that have been placed so far, by device."""
+        """coming: instances that load and are not seen in what was looked at, by device, with those placed so far."""
         if not instance.candidates:
             return instance
 
         def room(device: int) -> tuple[int, float, int]:
-            return *self._room(device, looked.get(device), chosen[device]), -device
+            return *self._room(device, looked.get(device), coming[device]), -device
 
         device = max(instance.candidates, key=room)
-        chosen[device] += 1
+        coming[device] += 1
         return replace(instance, device_id=device, candidates=())
 
-    def _room(self, device: int, found: _Looked, planned: int) -> tuple[int, float]:
-        """How open a device is, and memory for one more instance: a share, as later ones will need some."""
-        coming = self._loading[device] + planned
+    def _room(self, device: int, found: _Looked, coming: int) -> tuple[int, float]:
+        """How open a device is, and memory for one more instance: a share, as those that are coming will need some."""
         if isinstance(found, Unavailable):
             return -1, -float(coming)
         share = -float(coming) if found is None else found.free / (1 + coming)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
     from tisfast.engine.registry import Registry
     from tisfast.models.draining import DrainingCopies
+    from tisfast.models.gpu_placement import Place
     from tisfast.models.lifecycle import Lifecycle
     from tisfast.models.served_model import ServedModel
     from tisfast.processes.control_socket import Message
@@ -209,7 +210,9 @@ class GuestModels:
         version = Version(_source(config, int(model.version)), VersionSource(int(model.version), NOWHERE, NOWHERE))
         places = VersionFolders("", "", machine.arena_use_bytes(), "")
         beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
-        served = await assemble(self._context, version, config, beside, self._births(model), GuestHost())
+        async with self._context.commons.placement.placing(config.name, config.instances) as placed:
+            births = self._births(model)
+            served = await assemble(self._context, version, config, beside, births, GuestHost(), placed)
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
         signature = served.runtime.signature
         signature.copies_regions = signature.copies_devices = True
@@ -239,7 +242,7 @@ class GuestModels:
             worker.ended.add_done_callback(lambda ended: self._instance_ended(model, ended.result().text))
             return Seat(worker, model.guest, model.order)
 
-        def birth(planned: PlannedInstance, _placed: PlannedInstance, load: Message) -> Birth:
+        def birth(planned: PlannedInstance, _place: Place, load: Message) -> Birth:
             return Birth(
                 name=planned.name, load=load, nursery=None, planned=planned,
                 load_seconds_max=self._context.settings.load_seconds_max, told=told, deaths=lost, bear=bear, once=True,

@@ -6,9 +6,10 @@ Layer 4 (models).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -31,7 +32,7 @@ from tisfast.models.backend_environment import backend_environment
 from tisfast.models.beside import beside as beside_loop
 from tisfast.models.caching import keep_answers, salt_of
 from tisfast.models.claims import Claims
-from tisfast.models.gpu_placement import Placement, device_inputs, device_outputs
+from tisfast.models.gpu_placement import Place, Placement, device_inputs, device_outputs
 from tisfast.models.sequence_message import sequence_part
 from tisfast.models.served_model import ServedModel
 from tisfast.models.warm_up import WarmUp
@@ -167,15 +168,17 @@ async def _load_in(context: LoadContext, version: Version, environment: Environm
         config = await _completed(context, version, host.nursery) if model.may_complete else model.config
         context.check(model, config)
         beside = await asyncio.to_thread(_read_beside, context, version, config)
-        served = await assemble(context, version, config, beside, _births(context, config, host), host)
-        _say_loading(version, config, host.nursery)
+        births = _births(context, config, host)
+        async with context.commons.placement.placing(config.name, config.instances) as places:
+            served = await assemble(context, version, config, beside, births, host, places)
+            _say_loading(version, config, host.nursery)
+            try:
+                await gather(*(_load_instance(context, instance) for instance in served.instances))
+            except BaseException:
+                await served.stop(limits.WORKER_STOP_SECONDS_MAX, "the model failed to load")
+                raise
     except BaseException:
         host.leave()
-        raise
-    try:
-        await gather(*(_load_instance(context, instance) for instance in served.instances))
-    except BaseException:
-        await served.stop(limits.WORKER_STOP_SECONDS_MAX, "the model failed to load")
         raise
     await host.say_what_is_missing(model.name)
     served.load_seconds = (now_ns() - began_ns) / 1e9
@@ -237,8 +240,8 @@ class WorkerHost(Protocol):
         """The model version has no worker any more.  Once is enough; twice does nothing."""
 
 
-Births: TypeAlias = Callable[[PlannedInstance, PlannedInstance, Message], Birth]
-"""How a worker is born: as planned, the same with its device, and with the message that tells it what it is."""
+Births: TypeAlias = Callable[[PlannedInstance, Place, Message], Birth]
+"""How a worker is born: as planned, where it goes, and with the message that tells it what it is."""
 
 
 def _births(context: LoadContext, config: LoadedConfig, host: NurseryUse) -> Births:
@@ -246,15 +249,15 @@ def _births(context: LoadContext, config: LoadedConfig, host: NurseryUse) -> Bir
     placement, told, deaths = context.commons.placement, set[str](), Deaths()
     threads = _threads(config)
 
-    def birth(planned: PlannedInstance, placed: PlannedInstance, load: Message) -> Birth:
+    def birth(planned: PlannedInstance, place: Place, load: Message) -> Birth:
         return Birth(
             name=planned.name,
             load=load,
             nursery=host.nursery,
             planned=planned,
-            env={**placement.variables(placed), **thread_variables(config.resources)},
+            env={**placement.variables(place.instance), **thread_variables(config.resources)},
             threads=threads,
-            loading=partial(placement.loading, placed),
+            loading=place.loading,
             load_seconds_max=context.settings.load_seconds_max,
             told=told,
             deaths=deaths,
@@ -277,9 +280,15 @@ def _say_loading(version: Version, config: LoadedConfig, nursery: Nursery) -> No
 
 
 async def assemble(  # noqa: PLR0913, PLR0917 - its parts
-    context: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras, births: Births, host: WorkerHost
+    context: LoadContext,
+    version: Version,
+    config: LoadedConfig,
+    beside: ModelExtras,
+    births: Births,
+    host: WorkerHost,
+    places: Sequence[Place],
 ) -> ServedModel:
-    """A model version with all that it is made of; its instances are still to be loaded.  Raises TisError."""
+    """A model version with all that it is made of; its instances are still to be loaded, there.  Raises TisError."""
     runtime = _runtime(context, version, config, beside)
     arena_bytes = runtime.arena.nbytes
     timer = RuntimeTimer(runtime, context.place.loop, now_ns)
@@ -287,20 +296,20 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     warm_up = None
     if config.warm_up:  # reads its samples
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
-    placement = context.commons.placement
-    placed = dict(zip(config.instances, await placement.place(config.name, config.instances), strict=True))
+    placed = dict(zip(config.instances, (place.instance for place in places), strict=True))
     runtime.signature.device_inputs = runtime.signature.device_inputs_meant = device_inputs(config, placed.values())
     runtime.signature.device_outputs = device_outputs(config, placed.values())
     claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs
     strict_outputs = context.settings.strict_outputs if strict is None else strict
 
-    async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> list[Instance]:
-        later = [each for each in planned if each not in placed]
-        places = {**placed, **dict(zip(later, await placement.place(config.name, later), strict=True))}
-        return [make_one(served, each, places[each]) for each in planned]
+    @contextlib.asynccontextmanager
+    async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> AsyncIterator[list[Instance]]:
+        wanted = [placed.get(each, each) for each in planned]  # what comes back goes where it was
+        async with context.commons.placement.placing(config.name, wanted) as added:
+            yield [make_one(served, each, place) for each, place in zip(planned, added, strict=True)]
 
-    def make_one(served: ServedModel, planned: PlannedInstance, place: PlannedInstance) -> Instance:
+    def make_one(served: ServedModel, planned: PlannedInstance, place: Place) -> Instance:
         load = _load(
             version, config, "serve", planned, beside.places,
             strict_outputs=strict_outputs, spin_us=context.settings.spin_us,
@@ -316,7 +325,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
 
     served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host)
     served.keep_awake = config.resources.keep_awake
-    served.instances = await make(served, config.instances)
+    served.instances = [make_one(served, *each) for each in zip(config.instances, places, strict=True)]
     return served
 
 

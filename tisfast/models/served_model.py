@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,9 @@ RESTING = (InstanceState.ASLEEP, InstanceState.WAKING)
 class ServedModel:
     """One served version of a model: its runtime and the parts that keep it running.
 
-    execution_seconds_max: how long one execution may take before its worker is taken to hang; make: an instance as
-    planned, not started; load: start it, when its turn has come; host: of its workers, which it leaves at its end.
+    execution_seconds_max: how long one execution may take before its worker is taken to hang; make: gives instances as
+    planned, not started, and is left when they are; load: start it, when its turn has come; host: of its workers, which
+    it leaves at its end.
     """
 
     uses: Sequence[Runtime] = ()
@@ -41,7 +43,7 @@ class ServedModel:
         timer: RuntimeTimer,
         execution_seconds_max: float,
         claims: Claims,
-        make: Callable[[ServedModel, Sequence[PlannedInstance]], Awaitable[list[Instance]]],
+        make: Callable[[ServedModel, Sequence[PlannedInstance]], AbstractAsyncContextManager[list[Instance]]],
         load: Callable[[Instance], Awaitable[None]],
         *,
         host: WorkerHost,
@@ -148,16 +150,16 @@ class ServedModel:
 
     async def grow(self, planned: Sequence[PlannedInstance]) -> None:
         """Start the instances that it lacks to have these.  Raises TisError; then it is as it was."""
-        fresh = await self._make(self, self._matched(planned)[1])
-        tasks = [asyncio.ensure_future(self._load(instance)) for instance in fresh]
-        try:
-            await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(instance.stop(limits.WORKER_STOP_SECONDS_MAX) for instance in fresh))
-            raise
+        async with self._make(self, self._matched(planned)[1]) as fresh:
+            tasks = [asyncio.ensure_future(self._load(instance)) for instance in fresh]
+            try:
+                await asyncio.gather(*tasks)
+            except BaseException:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.gather(*(instance.stop(limits.WORKER_STOP_SECONDS_MAX) for instance in fresh))
+                raise
         self.instances += fresh
         if self.runtime.wanted is not None:
             self.runtime.wanted()  # a part of it is awake: let all be
