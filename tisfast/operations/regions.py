@@ -149,7 +149,7 @@ class ClientRegions:
             raise
         del self._coming[name]
 
-    def _has_come(self, name: str, coming: Coming, _done: asyncio.Future[None]) -> None:
+    def _has_come(self, name: str, coming: Coming, done: asyncio.Future[None]) -> None:
         """A registration is over.  Who asked for it may have gone."""
         self._registering.discard(done)
         if self._coming.get(name) is coming:  # else it was unregistered, or is one
