@@ -45,7 +45,7 @@ FLAGS ?=
 CHECKOUT ?=
 CLIENTS ?=
 JOBS ?= $(shell nproc)
-AT_ONCE ?= $(shell expr $(JOBS) + 1)
+AT_ONCE ?= $(shell expr $(JOBS) \* 2)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # What was done lies where it was done: with the environment goes the knowledge of what is in it.

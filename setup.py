@@ -33,6 +33,7 @@ FOR_MODELS = ("foreign_request", "request", "response", "tensor")  # of it: what
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 COVERAGE = os.environ.get("TISFAST_COVERAGE") == "1"  # Cython's lines can be traced: `make coverage`
 # None takes another's C for its own.
+QUICK = os.environ.get("TISFAST_QUICK") == "1"  # compiled in a third of the time, for tests that run once
 GENERATED_C = "build/cython-coverage" if COVERAGE else "build/cython-debug" if DEBUG else "build/cython"
 # Names that begin so are in the source tree for tests, and not in a wheel.
 ONLY_TESTS = ("tisfast.engine.testing", "tisfast.native.testing")
@@ -50,7 +51,7 @@ HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_se
 SANITIZE = os.environ.get("TISFAST_SANITIZE") == "1"  # AddressSanitizer and UBSan in all modules: `make asan`
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 # Nothing unwinds C here, and tables for it would be a twentieth of what is installed of ours.
-PLAIN = ["-O0" if COVERAGE else "-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
+PLAIN = ["-O0" if COVERAGE or QUICK else "-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
 OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SANITIZE else PLAIN
 # Each module else has three more pages of padding, 1 MB of what is installed: constants and code lie in one mapping.
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s", "-Wl,-z,noseparate-code"]
