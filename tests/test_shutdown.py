@@ -110,7 +110,7 @@ class Finalizing(Models):
 
     async def stop(self, seconds: float) -> None:
         await super().stop(seconds)
-        await asyncio.sleep(seconds)
+        await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)
 
 
 @pytest.mark.parametrize(

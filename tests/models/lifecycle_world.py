@@ -7,6 +7,7 @@ must hold when nothing is, is `check_at_rest`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import selectors
 from dataclasses import dataclass, replace
@@ -244,8 +245,9 @@ class World:
         return served
 
     def _make(self, name):
+        @contextlib.asynccontextmanager
         async def make(served, planned):
-            return [Worker(self, name, served, each) for each in planned]
+            yield [Worker(self, name, served, each) for each in planned]
 
         return make
 
