@@ -51,7 +51,8 @@ HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_se
 SANITIZE = os.environ.get("TISFAST_SANITIZE") == "1"  # AddressSanitizer and UBSan in all modules: `make asan`
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 # Nothing unwinds C here, and tables for it would be a twentieth of what is installed of ours.
-PLAIN = ["-O0" if COVERAGE or QUICK else "-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
+LEVEL = "-O0" if COVERAGE or QUICK else "-O2"
+PLAIN = [LEVEL, "-g0", "-std=c11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
 OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SANITIZE else PLAIN
 # Each module else has three more pages of padding, 1 MB of what is installed: constants and code lie in one mapping.
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s", "-Wl,-z,noseparate-code"]

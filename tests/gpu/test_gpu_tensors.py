@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -198,6 +199,66 @@ def test_a_model_on_two_gpus_gets_it_in_host_memory(started, export, stand_in):
     register(client, "given", given)
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
     server.says("on the CPU: [True]")
+
+
+TELLS = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        if args["model_instance_name"] == "m_0_1":
+            while not os.path.exists(FOLDER + "/go"):
+                open(FOLDER + "/begun", "w").close()
+            if os.path.exists(FOLDER + "/fail"):
+                raise RuntimeError("it is told to fail")
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", np.float32([t.is_cpu()]))]) for t in tensors]
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_grows_to_another_gpu_gets_it_in_host_memory_until_it_is_on_one_again(  # noqa: PLR0917
+    stand_in, serve, write_model, connect, export, tmp_path, fails
+):
+    """No instance is told of memory of another GPU, which its process does not see."""
+    folder = write_model("m", TELLS, CONFIG + GPU + STAYS)
+    (folder / "1/model.py").write_text(TELLS.replace("FOLDER", repr(str(tmp_path))))
+    server = serve("--allow-client-shm=true", "--model-control-mode=explicit", "--load-model=m").ready()
+    client = connect(server)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+
+    def stays():
+        return client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == [0]
+
+    config, worker = (folder / "config.pbtxt").read_text(), server.worker("m_0_0")
+    assert stays()
+    if fails:
+        (tmp_path / "fail").touch()
+    (folder / "config.pbtxt").write_text(config.replace("[ 0 ]", "[ 0, 1 ]"))
+    with ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(connect(server).load_model, "m")
+        try:
+            until((tmp_path / "begun").exists, "the second instance loads")
+            assert not stays()  # it may take any request from the moment on when it has loaded
+        finally:
+            (tmp_path / "go").touch()
+        if fails:
+            with pytest.raises(InferenceServerException, match="it is told to fail"):
+                loading.result(60)
+            assert stays()
+            return
+        loading.result(60)
+    assert server.worker("m_0_0") == worker and server.worker("m_0_1") != worker
+    assert [stays() for _ in range(8)] == [False] * 8
+    (folder / "config.pbtxt").write_text(config)
+    client.load_model("m")
+    assert stays()
 
 
 def test_gpus_are_known_by_their_uuid(stand_in, serve, write_model, connect, export):

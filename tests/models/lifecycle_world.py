@@ -238,7 +238,9 @@ class World:
         arena = Arena(given.name, 1 << 16, 1 << 16)
         runtime = ModelRuntime(signature, arena, SchedulerSettings(), FakeClock(), given.config.as_dict)
         parts = [Closed() for _ in range(3)]
-        served = ServedModel(runtime, parts[0], 60.0, parts[1], self._make(given.name), self._grow, host=parts[2])
+        served = ServedModel(
+            runtime, parts[0], 60.0, parts[1], self._make(given.name), self._grow, host=parts[2], moved=list
+        )
         served.instances = [Worker(self, given.name, served, each) for each in given.config.instances]
         self.made.append(served)
         self.parts += parts

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -297,8 +297,6 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     if config.warm_up:  # reads its samples
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
     placed = dict(zip(config.instances, (place.instance for place in places), strict=True))
-    runtime.signature.device_inputs = runtime.signature.device_inputs_meant = device_inputs(config, placed.values())
-    runtime.signature.device_outputs = device_outputs(config, placed.values())
     claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs
     strict_outputs = context.settings.strict_outputs if strict is None else strict
@@ -307,7 +305,13 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> AsyncIterator[list[Instance]]:
         wanted = [placed.get(each, each) for each in planned]  # what comes back goes where it was
         async with context.commons.placement.placing(config.name, wanted) as added:
+            placed.update((each, place.instance) for each, place in zip(planned, added, strict=True))
             yield [make_one(served, each, place) for each, place in zip(planned, added, strict=True)]
+
+    def moved(planned: Iterable[PlannedInstance]) -> None:
+        where, signature = [placed[each] for each in planned], runtime.signature
+        signature.device_inputs = signature.device_inputs_meant = device_inputs(config, where)
+        signature.device_outputs = device_outputs(config, where)
 
     def make_one(served: ServedModel, planned: PlannedInstance, place: Place) -> Instance:
         load = _load(
@@ -323,9 +327,12 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
         birth = births(planned, place, load)
         return Instance(birth, context.place, runtime, make_link, served.changed, warm_up)
 
-    served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host)
+    served = ServedModel(
+        runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host, moved=moved
+    )
     served.keep_awake = config.resources.keep_awake
     served.instances = [make_one(served, *each) for each in zip(config.instances, places, strict=True)]
+    moved(config.instances)
     return served
 
 

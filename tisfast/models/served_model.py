@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ class ServedModel:
 
     execution_seconds_max: how long one execution may take before its worker is taken to hang; make: gives instances as
     planned, not started, and is left when they are; load: start it, when its turn has come; host: of its workers, which
-    it leaves at its end.
+    it leaves at its end; moved: told the instances that there are, or come, as they are planned.
     """
 
     uses: Sequence[Runtime] = ()
@@ -47,12 +47,14 @@ class ServedModel:
         load: Callable[[Instance], Awaitable[None]],
         *,
         host: WorkerHost,
+        moved: Callable[[Iterable[PlannedInstance]], None],
     ) -> None:
         self.runtime = runtime
         self._claims = claims
         self._make = make
         self._load = load
         self._host = host
+        self._moved = moved
         self.instances: list[Instance] = []
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
@@ -151,6 +153,7 @@ class ServedModel:
     async def grow(self, planned: Sequence[PlannedInstance]) -> None:
         """Start the instances that it lacks to have these.  Raises TisError; then it is as it was."""
         async with self._make(self, self._matched(planned)[1]) as fresh:
+            self._moved(each.planned for each in [*self.instances, *fresh])
             tasks = [asyncio.ensure_future(self._load(instance)) for instance in fresh]
             try:
                 await asyncio.gather(*tasks)
@@ -159,6 +162,7 @@ class ServedModel:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await asyncio.gather(*(instance.stop(limits.WORKER_STOP_SECONDS_MAX) for instance in fresh))
+                self._moved(each.planned for each in self.instances)
                 raise
         self.instances += fresh
         if self.runtime.wanted is not None:
@@ -170,6 +174,7 @@ class ServedModel:
         kept, _ = self._matched(planned)
         surplus = [instance for instance in self.instances if instance not in kept]
         self.instances = kept
+        self._moved(each.planned for each in kept)
         for instance in surplus:
             instance.retire()
         self.changed()

@@ -153,9 +153,9 @@ cdef inline Times times_of(tf_complete_slot *slot, int64_t since_ns, int64_t now
     return times
 
 
-def _take_again(signature, device):
-    """A model's inputs may lie on its GPU again."""
-    signature.device_inputs = device
+def _take_again(signature):
+    """A model's inputs may lie on its GPU again, if its instances are all there still."""
+    signature.device_inputs = signature.device_inputs_meant
 
 
 cdef class OutputArena(Arena):
@@ -266,7 +266,7 @@ cdef class RingLink(Link):
         if not file.is_lent:
             file.stay_away()
         elif self.runtime.signature.device_inputs >= 0:
-            give_back = partial(_take_again, self.runtime.signature, self.runtime.signature.device_inputs)
+            give_back = partial(_take_again, self.runtime.signature)
             self.runtime.signature.device_inputs = NO_DEVICE
             self.poller.loop.call_later(limits.LENT_REFUSED_SECONDS, give_back)
 
