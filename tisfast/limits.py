@@ -409,6 +409,9 @@ OUTPUT_WAIT_SECONDS_MAX: Final = 30
 # ---- tensors by reference
 FOREIGN_INPUTS_MAX: Final = 64
 """Inputs of one request that lie in other memory than its model's arena; further ones are copied."""
+SHARE_IDS_MAX: Final = 0xFFFE
+"""Numbers by which one worker knows such files: 16 bits on the wire, and the last one is lent memory's.  A model that
+keeps GPU memory of clients keeps its numbers; when none is left, requests with files that are new to it fail."""
 SHARES_PER_WORKER_MAX: Final = 256
 """Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one
 told of first is forgotten, and told again when it is used again."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -95,11 +97,52 @@ def test_a_copy_that_the_server_made_too_late_is_given_back(server, opens, monke
     monkeypatch.setattr(serving_context.current(), "ask", ask)
     opens(REFUSED)
     ours, theirs = socket.socketpair()
-    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach())
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach(), lambda: None)
     found._shares[3] = share()
     with pytest.raises(WireError, match="the server cannot copy it: the server did not answer within 30 s"):
         found.on_device(3 << foreign_memory.SHARE_SHIFT | 16, 8, None, SimpleNamespace(name="A", shape=(2,)))
     assert server.told[-1] == {"t": "gpu_memory", "copied": 41}
+    found.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(("refusal", "said"), [("", {}), ("no", {"error": "no"})])
+def test_what_a_model_keeps_is_closed_by_the_loop_when_it_is_let_go(  # noqa: PLR0917
+    server, opens, monkeypatch, refusal, said
+):
+    """Not by the finaliser, which may come in the middle of anything; and the server is told then, and not before."""
+    opens()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    nudged, closed, logged = [], [], []
+    monkeypatch.setattr(serving_context.current(), "log", lambda *record: logged.append(record[1]))
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach(), lambda: nudged.append(1))
+    theirs.send(struct.pack("<BBHIQQ", 3, 1, 3, 0, 0, 64) + HANDLE)
+    found.catch_up(1)
+    kept = found.on_device(3 << foreign_memory.SHARE_SHIFT, 8, None, SimpleNamespace(name="A", shape=(2,)))
+    found._shares[3].opened.close = lambda: closed.append(1) or refusal
+    theirs.send(struct.pack("<BBHIQQ", 2, 0, 3, 0, 0, 0))
+    found.catch_up(2)
+    assert (server.told, closed, nudged) == ([], [], [])
+    dropping = threading.Thread(target=[kept].clear)
+    del kept
+    dropping.start()
+    dropping.join()
+    assert (server.told, closed, nudged) == ([], [], [1])
+    found.rest(lambda: False)
+    assert server.told == [{"t": "gpu_memory", "closed": 3, **said}] and closed == [1]
+    assert [refusal in each for each in logged] == [True] * bool(refusal)
+    found.close()
+    theirs.close()
+
+
+def test_what_was_never_opened_is_closed_when_it_is_forgotten(server, opens):
+    opens()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach(), lambda: None)
+    theirs.send(struct.pack("<BBHIQQ", 3, 1, 3, 0, 0, 64) + HANDLE)
+    theirs.send(struct.pack("<BBHIQQ", 2, 0, 3, 0, 0, 0))
+    found.catch_up(2)
+    assert server.told == [{"t": "gpu_memory", "closed": 3}]
     found.close()
     theirs.close()
 
@@ -174,9 +217,9 @@ def test_who_could_not_close_what_it_was_lent_keeps_what_it_is_lent_then(server,
     arena = device_arena.DeviceArena(library, lambda: None, SimpleNamespace(device_lost=None))
     logged = []
     monkeypatch.setattr(serving_context.current(), "log", lambda *record: logged.append(record[1]))
-    for refusals in (["no"], ["no"]):
+    for _ in range(2):
         assert arena._take(64) == 64
-        arena._memory.refusals = refusals
+        arena._memory.close = lambda: "no"
         arena.rest()
     given = [each for each in server.asked if each.get("back")]
     assert given == [{"t": "gpu_memory", "back": True, "unclosed": True}]

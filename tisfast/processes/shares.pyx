@@ -1,13 +1,15 @@
 """The share ids of one worker; see shares.pxd.  Layer 4 (processes).
 
 A file is told of when the first request that refers to it goes to the worker, and forgotten when it is gone, or when
-SHARES_PER_WORKER_MAX others were used later.  Messages are ordered among themselves, and each submit slot says how many
+SHARES_PER_WORKER_MAX others were used later.  What a model keeps of GPU memory the worker has open also then, until it says
+otherwise: the id is that memory's until then.  Messages are ordered among themselves, and each submit slot says how many
 came before it.  A worker may read ahead of its ring (for the answers to its calls), so an id is given out again as late as
 there are numbers: when nothing that is on its way can mean the old one.
 """
 
 from libc.stdint cimport uint16_t, uint32_t
 from tisfast.native.region cimport DeviceFile
+from tisfast.wire.tensors cimport LENT
 
 import logging
 import os
@@ -22,6 +24,7 @@ from tisfast.native.cuda import Holder
 cdef object log = logging.getLogger("tisfast.processes")
 
 cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
+cdef int IDS_MAX = limits.SHARE_IDS_MAX
 cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 cdef int SHOW = 1, FORGET = 2, SHOW_DEVICE = 3
 
@@ -34,6 +37,7 @@ cdef class ShareTable:
         self.instance = instance
         self.loop = loop
         self.open = {}
+        self.closing = set()
         self.unclosed = []
         self.shares = {}
         self.free = deque()
@@ -61,6 +65,7 @@ cdef class ShareTable:
                 os.close(fd)
         self.outbox.clear()
         self.shares.clear()
+        self.closing.update(self.open)
         for share in list(self.open):
             self.closed_there(share, "")
         for memory, share in self.unclosed:
@@ -73,13 +78,15 @@ cdef class ShareTable:
         """The worker says that it has let go of GPU memory, of which it was told that the id stands for it no more.
 
         refusal: why its driver has not closed it, or ""."""
-        memory = self.open.pop(share, None)
-        if memory is None:
+        if share not in self.closing:
             return
+        self.closing.remove(share)
+        memory = self.open.pop(share)
         if refusal and memory.is_lent:
-            self.unclosed.append((memory, share))  # it is not freed before this process has ended
+            self.unclosed.append((memory, share))  # it is not freed before this process has ended, nor is its id
             return
         del memory.holders[id(self), share]
+        self.free.append(share)
         if refusal:
             memory.unclosed.append(f"instance {self.instance} ({refusal})")
 
@@ -101,8 +108,16 @@ cdef class ShareTable:
             return <uint16_t>found[0]
         if len(self.shares) >= SHARES_MAX:
             self._forget(next(iter(self.shares)))
-        fd = self._readable_copy(file.fd) if file.device < 0 else -1
         share = self._new_id()
+        if share == LENT:  # which no file has, so this request fails
+            if not self.short:
+                log.error(
+                    "instance %s keeps GPU memory %d times that it was told to forget, and can be told of no more "
+                    "(SHARE_IDS_MAX): requests with inputs in memory that is new to it fail until its model lets go of some",
+                    self.instance, len(self.closing))
+            self.short = True
+            return share
+        fd = self._readable_copy(file.fd) if file.device < 0 else -1
         if fd >= 0 or file.device >= 0:
             self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
             file.shown = not file.guarded
@@ -134,8 +149,9 @@ cdef class ShareTable:
         return copy
 
     cdef uint16_t _new_id(self) except 0:
-        if self.unused == 0xFFFF:  # the one that was given back first, 65,000 ids ago; never more than SHARES_MAX are out
-            return <uint16_t>self.free.popleft()
+        """LENT: none is left, as a model keeps that much GPU memory."""
+        if self.unused > IDS_MAX:  # the one that was given back first, 65,000 ids ago
+            return <uint16_t>self.free.popleft() if self.free else LENT
         self.unused += 1
         return <uint16_t>(self.unused - 1)
 
@@ -144,7 +160,10 @@ cdef class ShareTable:
         found = self.shares.pop(key, None)
         if found is None or self.closed:
             return
-        self.free.append(found[0])
+        if found[0] in self.open:
+            self.closing.add(found[0])
+        else:
+            self.free.append(found[0])
         self._tell(MESSAGE.pack(FORGET, 0, found[0], 0, 0, 0), -1)
         self.channel.nudge()
 

@@ -223,14 +223,13 @@ class OpenedMemory:
     """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more.
 
     It retains the device's context: with the last reference to that the driver would take all addresses back.
-    `refusals`: outlives it, and has the driver's reason then, if it was not closed.
     """
 
-    __slots__ = ("_device", "address", "refusals")
+    __slots__ = ("_device", "address")
 
     def __init__(self, handle):
         """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
-        self.address, self.refusals = 0, []
+        self.address = 0
         pointer = _ADDRESS()
         device, context = ctypes.c_int(), _POINTER()
         with _Context(0) as call:
@@ -243,16 +242,21 @@ class OpenedMemory:
                 raise
         self.address, self._device = pointer.value, device.value
 
-    def __del__(self):
-        """A driver that has failed meanwhile has closed it."""
-        if self.address:
-            try:
+    def close(self):
+        """Now, whoever refers to it: why the driver has not closed it, or "".  One that has failed has closed it."""
+        address, self.address = self.address, 0
+        try:
+            if address:
                 with _Context(0) as call:
-                    call("cuIpcCloseMemHandle", self.address)
+                    call("cuIpcCloseMemHandle", address)
                     call("cuDevicePrimaryCtxRelease_v2", self._device)
-            except CudaError as error:
-                if not error.has_ended:
-                    self.refusals.append(str(error))
+        except CudaError as error:
+            return "" if error.has_ended else str(error)
+        return ""
+
+    def __del__(self):
+        """See the class."""
+        self.close()
 
 
 class _Context:

@@ -24,7 +24,7 @@ class DataPlane:
         self.inputs = Mapping(inputs, "input arena")
         self.outputs = OutputArena(library, outputs, self.channel, output_bytes_max)
         self.completions = Completions(library, self.channel, bell, self._eventfd)
-        self.foreign = ForeignMemory(library, shares)
+        self.foreign = ForeignMemory(library, shares, self.channel.nudge)
         self.foreign.inputs = self.inputs.memory
         self.device_arena = None  # the DeviceArena of an instance on a GPU
         self._bell = bell

@@ -127,12 +127,13 @@ class DeviceArena:
             if kept or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
             self._library.tf_arena_delete(self._arena)
-            refusals, self._arena, self._memory = self._memory.refusals, 0, None
+            refusal = self._memory.close()
+            self._arena, self._memory = 0, None
             with contextlib.suppress(ControlClosed):
-                ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusals)})
-            if refusals:
+                ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusal)})
+            if refusal:
                 self._is_unclosed = True  # what it is lent next it keeps: else it would take one part after the other
-                current().log("WARN", _UNCLOSED.format(refusals[0]), "device_arena.py", 0, "lent unclosed")
+                current().log("WARN", _UNCLOSED.format(refusal), "device_arena.py", 0, "lent unclosed")
 
     def _take(self, nbytes):
         """A part, or 0."""

@@ -3,13 +3,13 @@ cimport cython
 
 
 cdef class Share:
-    cdef public object begin, end, failed, failed_until, fd, guarded, handle, number, opened, serial
+    cdef public object begin, end, failed, failed_until, fd, guarded, handle, let_go, number, opened, serial
 
 
 cdef class ForeignMemory:
-    cdef public object _faults, _faults_counted, _guard_arm, _guard_lost, _library, _lock, _pagemap, _returned
+    cdef public object _faults, _faults_counted, _guard_arm, _guard_lost, _library, _lock, _nudge, _pagemap, _returned
     cdef public object _seen, _serials, _socket, _unheld, _unheld_messages, _windows_written, device_lost, devices
-    cdef public object inputs, told
+    cdef public object inputs, told, unneeded
     cdef public dict _ahead, _idle, _shares
     cdef public list open
     cdef public set written

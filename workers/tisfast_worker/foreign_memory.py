@@ -45,7 +45,10 @@ _UNCLOSED = (
 
 
 class Share:
-    """One file that this worker was told of.  Owner of the descriptor."""
+    """One file that this worker was told of, or GPU memory.  Owner of the descriptor, and of what is opened.
+
+    What a model has of GPU memory keeps the share, also when the server has been told to forget it.
+    """
 
     def __init__(self, number, serial, fd, guarded, begin, nbytes):  # noqa: PLR0913, PLR0917 - what a message says
         """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.
@@ -55,6 +58,7 @@ class Share:
         self.number, self.serial, self.fd, self.guarded = number, serial, fd, guarded
         self.begin, self.end = begin, begin + nbytes
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
+        self.let_go = None  # of GPU memory: let_go(number, opened) is called when nobody needs it any more
         self.failed, self.failed_until = "", 0.0  # why, when it could not be opened: it is not tried before then
 
     def memory(self):
@@ -72,13 +76,6 @@ class Share:
                 raise
         return self.opened
 
-    def close(self):
-        """Let go of GPU memory: why the driver has not closed it, or ""."""
-        if self.opened is None:
-            return ""
-        refusals, self.opened = self.opened.refusals, None
-        return "; ".join(refusals)
-
     def refuse(self, error):
         """GPU memory that this process cannot use, because of this CudaError."""
         if error.is_fatal or time.monotonic() < self.failed_until:
@@ -93,6 +90,8 @@ class Share:
         """The windows on it live on."""
         if self.fd >= 0:
             os.close(self.fd)
+        if self.let_go is not None:
+            self.let_go(self.number, self.opened)
 
 
 class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
@@ -117,8 +116,8 @@ class ForeignMemory:
     as it is read, and what it forgets when the loop has come as far.
     """
 
-    def __init__(self, library, fd):
-        """`fd`: the share socket."""
+    def __init__(self, library, fd, nudge):
+        """`fd`: the share socket; `nudge()`: wakes the loop, from any thread and finaliser."""
         self._library = library
         self._faults, self._windows_written = library.tf_faults, library.tf_window_written
         self._guard_arm, self._guard_lost = library.tf_guard_arm, library.tf_guard_lost
@@ -131,6 +130,8 @@ class ForeignMemory:
         self._unheld_messages = deque()  # (number, id, Share or None) that do not hold for the loop yet
         self._serials = 0
         self._returned = deque()  # windows on answers that user code has let go of
+        self._nudge = nudge
+        self.unneeded = deque()  # (share id, OpenedMemory or None) of GPU memory that nobody needs any more
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
@@ -151,6 +152,8 @@ class ForeignMemory:
             self._drop_idle()
             self._socket.close()
             os.close(self._pagemap)
+            self._shares, self._ahead = {}, {}
+            self._unheld_messages.clear()
 
     # ---- what the server says
 
@@ -159,6 +162,7 @@ class ForeignMemory:
         with self._lock:
             self._read_ahead(told)
             self._hold(told)
+        self.close_unneeded()
 
     def rest(self, pending):
         """Read what the server said to an idle instance; `pending`: whether a request is there after all."""
@@ -169,6 +173,7 @@ class ForeignMemory:
                 self._hold(self._seen)
             self._take_back()
             self._drop_idle()
+        self.close_unneeded()
 
     def _read_ahead(self, told):
         while 0 < (told - self._seen) & 0xFFFFFFFF < 1 << 31:
@@ -189,7 +194,8 @@ class ForeignMemory:
             self._serials += 1
             fd = fds[0] if fds else -1
             shown = self._ahead[share] = Share(share, self._serials, fd, guarded, begin, nbytes)
-            shown.handle = handle or None
+            if handle:
+                shown.handle, shown.let_go = handle, self._let_go
         elif kind == _FORGET:
             shown = None
             self._ahead.pop(share, None)
@@ -205,20 +211,24 @@ class ForeignMemory:
             forgotten = self._shares.pop(share, None)
             if forgotten is not None:
                 self._drop_idle(forgotten.serial)
-                if forgotten.handle is not None:
-                    self._closed(share, forgotten.close())
             if shown is not None:
                 self._shares[share] = shown
 
-    @staticmethod
-    def _closed(share, refusal):
-        """Tell the server, which waits for it; `refusal`: why the driver has not closed it, or ""."""
-        if refusal:
-            current().log("WARN", _UNCLOSED.format(refusal), "foreign_memory.py", 0, "unclosed")
-        tell = current().tell
-        if tell is not None:
+    def _let_go(self, share, opened):
+        """In a finaliser, in any thread and at any moment: the loop closes it, and tells the server."""
+        self.unneeded.append((share, opened))
+        self._nudge()
+
+    def close_unneeded(self):
+        """Close GPU memory that nobody needs any more, and tell the server, which waits for it.  The loop's thread."""
+        while self.unneeded:
+            share, opened = self.unneeded.popleft()
             told = {"t": "gpu_memory", "closed": share}
-            tell({**told, "error": refusal} if refusal else told)
+            refusal = "" if opened is None else opened.close()
+            if refusal:
+                told["error"] = refusal
+                current().log("WARN", _UNCLOSED.format(refusal), "foreign_memory.py", 0, "unclosed")
+            current().tell(told)
 
     # ---- windows
 
@@ -257,7 +267,7 @@ class ForeignMemory:
         if offset + nbytes > share.end:
             raise WireError(f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: outside of it")
         try:
-            return self.devices.add(ClientMemory(share.memory(), place, offset, nbytes, layout.shape, lease))
+            return self.devices.add(ClientMemory(share, place, offset, nbytes, layout.shape, lease))
         except CudaError as error:
             if not error.is_fatal:
                 return self._copied(share, offset, nbytes, layout, error)

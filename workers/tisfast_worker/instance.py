@@ -2,10 +2,13 @@
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import os
 import signal
 import sys
+import time
+import traceback
 
 from tisfast_worker import limits, process_setup, serving_context
 from tisfast_worker.control import ControlSocket, ControlThread
@@ -103,22 +106,52 @@ def _live(order, library, control, load):
     try:
         service.run(order.threads)
     except DeviceLost as error:  # all is answered, and nobody's code is wrong: no traceback
-        thread.log("ERROR", f"the instance ends, as its process can use the GPU no more: {error}", "instance.py", 0)
-        _leave(thread)
+        _leave(thread, f"the instance ends, as its process can use the GPU no more: {error}")
+    except BaseException:
+        if service.serving.forked:
+            raise  # a child of the model's, which ends as it will
+        _leave(thread, f"the instance ends, as it can serve no more: {traceback.format_exc()}")
     thread.finish({"t": "stopped"})
     return 0
 
 
-def _leave(thread):
-    """End at once: threads of the model's own would keep the process, and libraries may wait for the GPU at its end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with contextlib.suppress(ControlClosed):  # who answers this has read all that was said before
-        thread.ask({"t": "context", "request": 0}, limits.STOPPED_FLUSH_SECONDS_MAX)
+def _leave(thread, why):
+    """End with these words: threads of the model's own would keep the process, and libraries may wait for the GPU.
+
+    Nothing that the model has made of its process prevents that.  What it put in place of stdout may wait for ever, and
+    then the kernel ends the process.
+    """
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        signal.setitimer(signal.ITIMER_REAL, limits.LAST_WORDS_SECONDS_MAX)
+        _try(lambda: thread.log("ERROR", why, "instance.py", 0))
+        _try(_end_children)
+        # Who answers this has read all that was said before.
+        _try(lambda: thread.ask({"t": "context", "request": 0}, limits.STOPPED_FLUSH_SECONDS_MAX))
+        for name in ("stderr", "__stderr__", "stdout", "__stdout__"):  # last: these may wait
+            _try(lambda name=name: getattr(sys, name).flush())
+        _try(lambda: ctypes.CDLL(None).fflush(None))  # what libraries have printed
+    finally:
+        os._exit(1)
+
+
+def _try(step):
+    """The next step is tried all the same."""
+    with contextlib.suppress(BaseException):
+        step()
+
+
+def _end_children():
+    """The processes that the model has started with multiprocessing, those too that do not heed a SIGTERM."""
     processes = sys.modules.get("multiprocessing")
-    for child in processes.active_children() if processes is not None else ():
-        child.terminate()
-    os._exit(1)
+    children = processes.active_children() if processes is not None else ()
+    for child in children:
+        _try(child.terminate)
+    until = time.monotonic() + limits.CHILDREN_END_SECONDS_MAX
+    for child in children:
+        _try(lambda child=child: child.join(max(until - time.monotonic(), 0)))
+        _try(child.kill)
 
 
 def _set_import_path(model):

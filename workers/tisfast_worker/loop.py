@@ -65,6 +65,8 @@ class Loop:
             self._publisher.refuse(execution)
         if self._completions.behind_gpu:
             self._completions.settle_gpu()
+        if self._foreign.unneeded:
+            self._foreign.close_unneeded()
         lost = self._publisher.writer.device_lost or self._foreign.device_lost
         if lost is not None:  # all is answered: the process ends, and the server starts another one
             raise DeviceLost(lost)

@@ -195,6 +195,10 @@ class Channel(Mapping):
         struct.pack_into("<I", self.memory, _CHANNEL_STOP, 1)
         self._library.tf_worker_wake(self.base)
 
+    def nudge(self):
+        """Have the loop look around as soon as it is idle.  From any thread and finaliser."""
+        self._library.tf_worker_nudge(self.base)
+
     @property
     def stopping(self):
         """Whether the loop shall end."""

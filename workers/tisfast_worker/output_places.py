@@ -26,35 +26,35 @@ def output_places(raw, foreign):
         index, place, nbytes = struct.unpack_from("<3Q", raw, 8 + 24 * at)
         share, offset = foreign.share_at(place), place & OFFSET
         if share is not None and share.handle is not None and offset + nbytes <= share.end:
-            found[index] = OutputPlace(share, place, offset, nbytes)
+            found[index] = OutputPlace(foreign, share.serial, place, nbytes)
     return found
 
 
 class OutputPlace:
-    """Where a client wants an output in its GPU memory."""
+    """Where a client wants an output in its GPU memory.  It does not keep that: a model may keep the request."""
 
-    __slots__ = ("_nbytes", "_offset", "_place", "_share")
+    __slots__ = ("_foreign", "_nbytes", "_place", "_serial")
 
-    def __init__(self, share, place, offset, nbytes):
-        """`place`: as the server knows it, `offset`: of the Share; `nbytes`: its room."""
-        self._share, self._place, self._offset, self._nbytes = share, place, offset, nbytes
+    def __init__(self, foreign, serial, place, nbytes):
+        """`serial`: of the Share; `place`: as the server knows it; `nbytes`: its room."""
+        self._foreign, self._serial, self._place, self._nbytes = foreign, serial, place, nbytes
 
     def take(self, tensor):
         """Write a DeviceTensor there, and wait: (place, bytes).
 
-        None when it has no room, cannot be opened here, or overlaps the tensor in part: the server tells the client, or
-        copies.  Raises GpuFailed.
+        None when it has no room, cannot be opened here, was forgotten meanwhile, or overlaps the tensor in part: the
+        server tells the client, or copies.  Raises GpuFailed.
         """
-        nbytes = tensor.nbytes()
-        if nbytes > self._nbytes:
+        nbytes, share = tensor.nbytes(), self._foreign.share_at(self._place)
+        if nbytes > self._nbytes or share is None or share.serial != self._serial:
             return None
         try:
-            memory = self._share.memory()
+            memory = share.memory()
             cuda.stream(0)  # what cannot copy there is as one that cannot open it
         except CudaError as error:
-            self._share.refuse(error)
+            share.refuse(error)
             return None
-        to, source = memory.address + self._offset, tensor.address()
+        to, source = memory.address + (self._place & OFFSET), tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
             return None
         cuda.copy(to, source, nbytes, tensor._name, "the client's CUDA region", _TO_STAY)

@@ -60,6 +60,7 @@ class StreamLoop:
         self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
         request = requests = None  # from here on only user code can hold what the batch was made of
         self._completions.settle_gpu()
+        self._foreign.close_unneeded()
         self._look_for_gpu()
 
     def failed(self, requests, execution, error):
