@@ -578,8 +578,8 @@ Below the 60 s that tritonclient waits."""
 GPU_TOLD_SECONDS: Final = 5
 """The log says so when a GPU has not ended a call for so long and somebody waits for it, and what unregistering waits
 for when it has waited so long."""
-GPU_REFUSAL_SECONDS: Final = 600
-"""Who unregisters a client's region that a driver did not close is told so for so long after the first one was."""
+GPU_REFUSAL_SECONDS: Final = 60
+"""Who unregisters all regions is told that one was not closed for so long after the first one was."""
 GPU_REGION_END_SECONDS: Final = 0.5
 """Who waits for a client's region to be opened or closed waits so long still when the server ends."""
 GPU_LOST_SECONDS_MAX: Final = 30

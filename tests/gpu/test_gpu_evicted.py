@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import signal
 
 import numpy as np
 import pytest
@@ -20,9 +22,10 @@ VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 LIMITS = """
 from tisfast import limits
 limits.SHARES_PER_WORKER_MAX, limits.SHARE_IDS_MAX = 2, {ids}
-limits.GPU_REGION_SECONDS_MAX, limits.GPU_REGION_TOLD_SECONDS = {seconds}, 1
+limits.GPU_REGION_SECONDS_MAX, limits.GPU_TOLD_SECONDS = {seconds}, 1
 """
 KEEPS = """
+import gc
 import json
 import os
 import threading
@@ -45,6 +48,16 @@ class TritonPythonModel:
                 tensor = self.kept[-1]
             if "drop" in do:
                 self.kept.clear()
+            if "cycle" in do:
+                gc.disable()
+                garbage = list(self.kept)
+                garbage.append(garbage)
+                del garbage
+                self.kept.clear()
+            if "collect" in do:
+                del tensor
+                gc.collect()
+                tensor = pb_utils.get_input_tensor_by_name(request, "B")
             if "later" in do:
                 threading.Thread(target=self.drop, args=(do["later"],)).start()
             responses.append(pb_utils.InferenceResponse([tensor]))
@@ -130,10 +143,10 @@ both = pytest.mark.parametrize(
 )
 
 
-def refused_at_the_end(m):
+def refused_at_the_end(m, **lets_go):
     """The model lets it go, the driver refuses to close it, and who unregistered it is told so."""
     m.stand_in.fail("cuIpcCloseMemHandle", NOT_CLOSED, pid=m.server.worker("m_0_0"))
-    m.ask(m.other(), drop=1)
+    m.ask(m.other(), **(lets_go or {"drop": 1}))
     m.server.says("the driver does not close GPU memory of another process that this instance had open")
     status, answer = m.unregister()
     assert status == 500 and "the driver refuses that in instance m_0_0 (cuIpcCloseMemHandle" in answer["error"]
@@ -145,6 +158,23 @@ def test_a_late_refusal_to_close_it_is_told(evicting, code, kinds):
     status, answer = m.unregister()
     assert status == 503 and "requests use it in instance m_0_0" in answer["error"]
     refused_at_the_end(m)
+
+
+@both
+def test_a_refusal_to_close_what_was_garbage_is_told(evicting, code, kinds):
+    """The collector ends all that is in a cycle at once, in an order of its own."""
+    m = evicting(code=code, kinds=kinds, seconds=2)
+    m.ask(m.other(), cycle=1)
+    assert m.unregister()[0] == 503
+    refused_at_the_end(m, collect=1)
+
+
+def test_a_refusal_of_an_instance_that_has_ended_holds_no_more(evicting):
+    m = evicting(seconds=2)
+    m.unregister()
+    refused_at_the_end(m)
+    os.kill(m.server.worker("m_0_0"), signal.SIGKILL)
+    until(lambda: m.unregister() == (200, {}), "the memory went with the process")
 
 
 @both
@@ -196,6 +226,13 @@ def test_a_model_that_keeps_all_numbers_is_told_of_nothing_new(evicting):
             return np.array_equal(m.ask(another), VALUES + m.others)
 
     until(is_answered, "there are numbers again")
+    kept = [another, *(m.other() for _ in range(3))]
+    with contextlib.suppress(InferenceServerException):
+        for name in kept:
+            m.ask(name, keep=1)
+    with pytest.raises(InferenceServerException, match="could not be given this memory"):
+        m.ask(m.other())
+    until(lambda: m.server.text().count("and can be told of no more") == 2, "it is said again")
 
 
 def test_who_keeps_a_request_does_not_keep_where_its_output_went(stand_in, serve, write_model, connect, export):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from functools import partial
+
 import numpy as np
 import pytest
 import tritonclient.http
@@ -9,9 +13,12 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.loops import fresh_loop
 from tests.system.helpers import until
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda
+from tisfast.native.region import DeviceRegion
+from tisfast.operations.region_closings import Removed, closings
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 
@@ -68,6 +75,45 @@ def test_a_busy_instance_that_was_lent_nothing_asks_again(stand_in, chain):
     assert answered(chain, "m", call) is None
     found = until(lambda: answered(chain, "m", call), "it is lent memory in the end", 30)
     assert found.as_numpy("B").tolist() == VALUES[:4].tolist()
+
+
+@pytest.mark.parametrize("finds", ["copy", "closing"])
+def test_a_gpu_that_is_lost_while_it_hangs_closes_what_was_unregistered_with_its_context(stand_in, export, finds):
+    """Not before others have let go of what was lent there, and nobody is told so before."""
+
+    async def unregister():
+        cuda, mine, other = Cuda(str(stand_in.library)), export(NBYTES), export(NBYTES)
+        lane, begun, over = cuda.lane(0), threading.Event(), threading.Event()
+        opened, used = [await lane.call(partial(cuda.open, each.handle, 0), 60) for each in (mine, other)]
+        lent = await lane.call(partial(cuda.allocate, 0, 1 << 20), 60)
+        for _ in range(2):
+            await lane.passed()  # nothing refers to them there
+        region = DeviceRegion("mine", opened, 0, mine.handle, NBYTES, 0)
+        del opened
+        lane.post(lambda: begun.set() or over.wait(60))
+        await asyncio.to_thread(begun.wait, 60)
+        removed = [Removed(region)]
+        del region
+        ((_, closing),) = closings(cuda, removed)
+        if finds == "copy":
+            stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+            with pytest.raises(Internal, match="unspecified launch failure"):
+                await used.lane(4).call(lambda: used.to_host(0, np.zeros(4, np.uint8).ctypes.data, 4), 60)
+        else:
+            stand_in.fail("cuIpcCloseMemHandle", LAUNCH_FAILED, times=1)
+        over.set()
+        for _ in range(4):
+            await lane.passed()
+        assert not closing.done.done()
+        assert "1 parts of memory that it lent there are still in use" in closing.waits()
+        del lent
+        await closing.done
+        assert closing.refusals == []
+        mine.free()
+        assert stand_in.counted()["freed_while_open"] == 0
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(unregister())
 
 
 def test_a_gpu_that_is_lost_in_any_call_is_begun_anew(stand_in, export):

@@ -205,6 +205,35 @@ def test_what_does_not_load_counts_no_longer(stand_in, serve, write_model, conne
     server.says("instance later_0_0 goes to GPU 0")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_instance_that_comes_back_is_placed_anew(  # noqa: PLR0917 - its fixtures
+    stand_in, serve, write_model, connect, export, tmp_path, monkeypatch, fails
+):
+    """One that was taken out, or did not load on the GPU that had room then."""
+    code = beginning(f"if os.path.exists({str(tmp_path / 'fail')!r}): raise RuntimeError('it does not load')")
+    folder = write_model("m", code, CONFIG + BY_MEMORY + "instance_group { kind: KIND_GPU count: 1 }")
+    server = serve("--model-control-mode=explicit", "--load-model=m").ready()
+    client, file = connect(server), folder / "config.pbtxt"
+    one, filler = file.read_text(), export(1 << 20)  # GPU 0 has less room
+    file.write_text(one.replace("count: 1", "count: 2"))
+    if fails:
+        (tmp_path / "fail").touch()
+        with pytest.raises(InferenceServerException, match="it does not load"):
+            client.load_model("m")
+        (tmp_path / "fail").unlink()
+    else:
+        client.load_model("m")
+        file.write_text(one)
+        client.load_model("m")
+        file.write_text(one.replace("count: 1", "count: 2"))
+    server.says("instance m_0_1 goes to GPU 1")
+    filler.end()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    export(900 << 20)
+    client.load_model("m")
+    server.says("instance m_0_1 goes to GPU 0")
+
+
 def test_an_instance_that_comes_back_is_held_to_the_limit_of_its_gpu(stand_in, serve, write_model, connect, export):
     file = write_model("m", TELLS, CONFIG + "instance_group { kind: KIND_GPU gpus: 0 count: 2 }") / "config.pbtxt"
     both = file.read_text()

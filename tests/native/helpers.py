@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tisfast.errors import Internal
 from tisfast.executor import Lane
-from tisfast.native.cuda import Gone, Unopened
+from tisfast.native.cuda import Gone, Unopened, hangs
 
 
 class ShmFile:
@@ -58,6 +58,9 @@ class HostDevice:
     async def ready(self, device: int, seconds: float | None) -> None:
         pass
 
+    def waits(self, device: int) -> str:
+        return hangs(self.lane(device).whose)
+
     def open(self, handle: bytes, device: int) -> HostMemory:
         name = handle.rstrip(b"\0").decode()
         if name not in self.memories or device != 0:
@@ -72,7 +75,7 @@ class HostMemory:
 
     def __init__(self, device: HostDevice, data: bytearray) -> None:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
-        self.holders, self.unclosed, self.gone = {}, [], Gone()
+        self.holders, self.unclosed, self.gone = {}, {}, Gone()
         device.open_count += 1
 
     def lane(self, nbytes: int) -> Lane:

@@ -20,7 +20,7 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
-int allocated, fail_alloc, fail_export, fail_back, fail_range;
+int allocated, fail_alloc, fail_export, fail_back, fail_range, lose;
 int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
 static uint64_t size;
 static int contexts[8];
@@ -43,7 +43,10 @@ int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
     memcpy(&size, h.bytes, 8);
     *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
 }
-int cuIpcCloseMemHandle(ptr p) { if (fail_back) return 201; free((void *)(uintptr_t)p); closed++; return 0; }
+int cuIpcCloseMemHandle(ptr p) {
+    if (lose) return 719;
+    if (fail_back) return 201; free((void *)(uintptr_t)p); closed++; return 0;
+}
 int cuDeviceGetUuid_v2(unsigned char *uuid, int d) { memset(uuid, d, 16); return 0; }
 int cuMemAlloc_v2(ptr *p, size_t n) {
     if (fail_alloc) return 2;
@@ -92,6 +95,7 @@ def driver(library):
     yield found
     found.fail_alloc.value = found.fail_export.value = found.fail_back.value = found.allocated.value = 0
     found.fail_range.value = found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
+    found.lose.value = 0
     found.devices.value = 2
 
 
@@ -185,7 +189,25 @@ def test_what_the_driver_does_not_close_is_told(library, driver):
     driver.fail_back.value = 1
     del memory
     given_back(cuda, 0)
-    assert unclosed == ["the server (cuIpcCloseMemHandle: no context)"]
+    assert list(unclosed.values()) == ["the server (cuIpcCloseMemHandle: no context)"]
+
+
+def test_a_gpu_that_is_lost_in_the_closing_takes_the_memory_with_it(library, driver, caplog):
+    """What was refused before goes, too."""
+    cuda = Cuda(library)
+    memories = [cuda.open(handle(32), 0) for _ in range(2)]
+    unclosed = [each.unclosed for each in memories]
+    driver.fail_back.value, resets = 1, driver.resets.value
+    memories.pop()
+    given_back(cuda, 0)
+    assert len(unclosed[1]) == 1
+    driver.fail_back.value, driver.lose.value = 0, 1
+    memories.pop()
+    given_back(cuda, 0)
+    driver.lose.value = 0
+    assert driver.resets.value == resets + 1
+    assert unclosed == [{}, {}]
+    assert len([each for each in caplog.messages if "does not give memory back" in each]) == 1
 
 
 def test_which_gpu_is_at_work_is_told(library):
@@ -313,10 +335,11 @@ def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, 
     del lent
     given_back(cuda, 0)
     assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
-    assert unclosed == (["the server (cuDevicePrimaryCtxReset_v2: error 101)"] if refuses else [])
+    assert list(unclosed.values()) == (["the server (cuDevicePrimaryCtxReset_v2: error 101)"] if refuses else [])
     driver.current.value = 0
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
     assert driver.resets.value == resets + 1 + refuses
+    assert unclosed == {}
 
 
 def futures():

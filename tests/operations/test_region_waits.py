@@ -11,7 +11,7 @@ import pytest
 from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import registered
 from tests.waiting import until as comes_true
-from tisfast.errors import BadRequest, Internal, Unavailable
+from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda import Holder
 from tisfast.operations.regions import ClientRegions
@@ -110,7 +110,7 @@ def register(regions, device):
 def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, register, name):
     async def refused():
         for each in "cd":
-            (await register(each)).append(f"the server (cuIpcCloseMemHandle: {each})")
+            (await register(each))["who"] = f"the server (cuIpcCloseMemHandle: {each})"
         answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
         assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
         await asyncio.wait(answers)
@@ -131,7 +131,7 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
 @pytest.mark.parametrize("again", [False, True])
 def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
     async def late():
-        (await register("c")).append("instance m_0_0 (no)")
+        (await register("c"))["who"] = "instance m_0_0 (no)"
         busy()
         left = regions.unregister_cuda("c")
         left.cancel()
@@ -150,7 +150,7 @@ def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
     """A client whose time was over has left, and its answer with it."""
 
     async def asks_again():
-        (await register("c")).append("the server (no)")
+        (await register("c"))["who"] = "the server (no)"
         busy()
         left = regions.unregister_cuda("c")
         busy.over.set()
@@ -162,29 +162,71 @@ def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
     registered(asks_again)
 
 
-def test_a_refusal_is_told_for_a_while_alone(regions, register, monkeypatch):
+def test_a_refusal_is_told_as_long_as_it_holds(regions, register):
+    """The process may end, or its context go, and the memory with it."""
+
+    async def holds():
+        unclosed = await register("c")
+        unclosed["who"] = "instance m_0_0 (no)"
+        for _ in range(2):
+            with pytest.raises(Internal):
+                await regions.unregister_cuda("c")
+        unclosed.clear()
+        await regions.unregister_cuda("c")
+        assert len(regions._closings) == 0
+
+    registered(holds)
+
+
+def test_who_unregisters_all_is_told_what_others_were_for_a_while_alone(regions, register, monkeypatch):
     async def asks_later():
-        (await register("c")).append("the server (no)")
+        (await register("c"))["who"] = "the server (no)"
         with pytest.raises(Internal):
             await regions.unregister_cuda("c")
-        await comes_true(lambda: len(regions._closings) == 0)
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("")
+        monkeypatch.setattr("tisfast.limits.GPU_REFUSAL_SECONDS", 0)
+        await regions.unregister_cuda("")
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+
+    registered(asks_later)
+
+
+@pytest.mark.parametrize("system", [False, True])
+def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, device, system):
+    async def again():
+        (await register("c"))["who"] = "the server (no)"
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+        with pytest.raises(TisError):
+            if system:
+                regions.register_system("c", "/nosuch", 0, 10)
+            else:
+                await regions.register_cuda("c", device.handle("nosuch"), 0, 10)
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+        if system:
+            with ShmFile(bytes(10)) as file:
+                regions.register_system("c", file.key, 0, 10)
+        else:
+            await register("c")
         await regions.unregister_cuda("c")
 
-    monkeypatch.setattr("tisfast.limits.GPU_REFUSAL_SECONDS", 0.01)
-    registered(asks_later)
+    registered(again)
 
 
 def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
     async def never_asked():
         for name in "cd":
-            (await register(name)).append("instance m_0_0 (no)")
+            (await register(name))["who"] = "instance m_0_0 (no)"
             regions.unregister_cuda(name).cancel()
         await comes_true(lambda: not regions.unfinished())
         with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
             await register("e")
         with pytest.raises(Internal):
             await regions.unregister_cuda("")
-        await register("d")
+        await register("e")
 
     monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
     registered(never_asked)

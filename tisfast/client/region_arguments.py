@@ -59,7 +59,7 @@ def _registered(name: Any) -> str:
 
 def _text(field: str, value: Any, remedy: str) -> str:
     if not isinstance(value, str):
-        raise BadRequest(f"{field}={value!r:.60} must be a text: {remedy}")
+        raise BadRequest(f"{field}={_said(value)} must be a text: {remedy}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -79,8 +79,15 @@ def _size(whose: str, nbytes: Any) -> int:
 def _whole(field: str, value: Any, least: int, most: int, remedy: str) -> int:
     """An int, also one of numpy's, as sizes often are."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise BadRequest(f"{field}={value!r:.60} must be an int from {least} to {most}: {remedy}")
+        raise BadRequest(f"{field}={_said(value)} must be an int from {least} to {most}: {remedy}")
     return int(value)
+
+
+def _said(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # it is a user's; an int may have too many digits
+        return f"a {type(value).__name__}"
 
 
 def _handle(whose: str, handle: Any) -> bytes:
@@ -88,7 +95,7 @@ def _handle(whose: str, handle: Any) -> bytes:
     if found is None or len(found) != HANDLE_BYTES:
         has = f"a {type(handle).__name__}" if found is None else f"{len(found)} bytes"
         raise BadRequest(
-            f"{whose}handle={handle!r:.60} is {has}; it must be bytes, a bytearray or a memoryview of {HANDLE_BYTES} "
+            f"{whose}handle={_said(handle)} is {has}; it must be bytes, a bytearray or a memoryview of {HANDLE_BYTES} "
             "bytes: what cudaIpcGetMemHandle gives. tritonclient's get_raw_handle gives that in base64: give "
             "base64.b64decode(...) of it"
         )

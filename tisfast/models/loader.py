@@ -303,13 +303,15 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
 
     @contextlib.asynccontextmanager
     async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> AsyncIterator[list[Instance]]:
-        wanted = [placed.get(each, each) for each in planned]  # what comes back goes where it was
-        async with context.commons.placement.placing(config.name, wanted) as added:
+        async with context.commons.placement.placing(config.name, planned) as added:
             placed.update((each, place.instance) for each, place in zip(planned, added, strict=True))
             yield [make_one(served, each, place) for each, place in zip(planned, added, strict=True)]
 
     def moved(planned: Iterable[PlannedInstance]) -> None:
-        where, signature = [placed[each] for each in planned], runtime.signature
+        there, signature = set(planned), runtime.signature
+        for gone in [each for each in placed if each not in there]:
+            del placed[gone]  # it is placed anew when it comes back
+        where = list(placed.values())
         signature.device_inputs = signature.device_inputs_meant = device_inputs(config, where)
         signature.device_outputs = device_outputs(config, where)
 

@@ -16,11 +16,12 @@ import ctypes
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
@@ -38,6 +39,11 @@ HANGS: Final = (
 """What to do about a GPU that does not do what it is told."""
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
+
+
+def hangs(whose: str) -> str:
+    """Of a GPU, with the remedy."""
+    return f"{whose} hangs or is busy with others' work. {HANGS}"
 
 
 OWNER_GONE: Final = (
@@ -62,7 +68,7 @@ class Unopened(Exception):
     is_full: the GPU has no room for what it makes; unclosed: of the DeviceMemory, where it was opened before that.
     """
 
-    def __init__(self, reason: str, *, is_full: bool = False, unclosed: list[str] | None = None) -> None:
+    def __init__(self, reason: str, *, is_full: bool = False, unclosed: Unclosed | None = None) -> None:
         super().__init__(reason)
         self.is_full, self.unclosed = is_full, unclosed
 
@@ -72,6 +78,10 @@ class Holder(NamedTuple):
 
     name: str
     end: Callable[[str], None]
+
+
+Unclosed: TypeAlias = "dict[object, str]"
+"""By process: its name and the driver's reason.  Whoever has put one in takes it out when the memory is closed."""
 
 
 class Gone:
@@ -99,7 +109,7 @@ class DeviceMemory(Protocol):
 
     uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
     in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
-    open; unclosed, of a client's: the processes whose driver has refused to close it, each with the reason; gone:
+    open; unclosed, of a client's: the processes that have it open still, as their driver refuses to close it; gone:
     whether nobody refers to it any more.
     """
 
@@ -107,7 +117,7 @@ class DeviceMemory(Protocol):
     uuid: bytes
     is_lent: bool
     holders: dict[object, Holder]
-    unclosed: list[str]
+    unclosed: Unclosed
     gone: Gone
 
     def lane(self, nbytes: int) -> Lane:
@@ -136,6 +146,9 @@ class Devices(Protocol):
 
         That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
         """
+
+    def waits(self, device: int) -> str:
+        """What calls for it wait for, with the remedy."""
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """handle: HANDLE_BYTES long.  Raises Unopened where the driver refuses it, Unavailable."""
@@ -179,7 +192,7 @@ class _Failed(Exception):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code, self.is_fatal = code, code in _FATAL
-        self.unclosed: list[str] | None = None
+        self.unclosed: Unclosed | None = None
 
 
 class _Driver:
@@ -266,7 +279,7 @@ class _Device:
         self.lent = 0
         self.over: Future[None] = Future()
         self._is_reset = False
-        self._going: list[list[str]] = []  # `unclosed` of memory that goes with the context
+        self._left: deque[Unclosed] = deque(maxlen=limits.REGIONS_MAX)  # of what is open until the context goes
         self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
@@ -322,12 +335,12 @@ class _Device:
         ending.atexit = False
         return ending
 
-    def _close(self, base: int, unclosed: list[str]) -> None:
-        if self.lost:
-            self._going.append(unclosed)
+    def _close(self, base: int, unclosed: Unclosed) -> None:
+        refusal = self.lost or self._give_back("cuIpcCloseMemHandle", base)
+        if refusal and not self._is_reset:
+            unclosed[self] = f"the server ({refusal})"
+            self._left.append(unclosed)
             self._end()
-        elif refusal := self._give_back("cuIpcCloseMemHandle", base):
-            unclosed.append(f"the server ({refusal})")
 
     def _take_back(self, base: int) -> None:
         if not self.lost:
@@ -342,9 +355,8 @@ class _Device:
         try:
             self.reset()
         except _Failed as error:
-            for unclosed in self._going:
-                unclosed.append(f"the server ({error})")
-        self._going.clear()
+            for unclosed in self._left:
+                unclosed[self] = f"the server ({error})"
         if not self.over.done():
             self.over.set_result(None)
 
@@ -353,7 +365,7 @@ class _Device:
         try:
             self.call(name, base)
         except _Failed as error:
-            if name not in self._kept:
+            if not self.lost and name not in self._kept:
                 self._kept.add(name)
                 log.warning(
                     "%s does not give memory back (%s): that memory stays in use until the server ends. This is said "
@@ -362,20 +374,29 @@ class _Device:
             return str(error)
         return ""
 
+    @property
+    def stays(self) -> str:
+        """Why a lost context must stay; "" where it need not."""
+        if not self.lost or not self.lent:
+            return ""
+        return (
+            f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
+            "that it lent there are still in use: it begins anew when the instances that have them have ended, as "
+            f"they were told to. Try again in some seconds. {HANGS}"
+        )
+
     def check_anew(self) -> None:
         """Raises Unavailable while its lost context must stay."""
-        if self.lost and self.lent:
-            raise Unavailable(
-                f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
-                "that it lent there are still in use: it begins anew when the instances that have them have ended, as "
-                f"they were told to. Try again in some seconds. {HANGS}"
-            )
+        if self.stays:
+            raise Unavailable(self.stays)
 
     def reset(self) -> None:
         """A lost context makes room for a new one.  Raises _Failed."""
         if not self._is_reset:
             self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
             self._is_reset = True
+        while self._left:
+            self._left.popleft().pop(self, None)
 
 
 def _let_go(lane: Lane, work: Callable[[], None], gone: Gone) -> None:
@@ -393,7 +414,7 @@ class _Memory:
         self._device, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
         self.holders: dict[object, Holder] = {}
-        self.unclosed: list[str] = []
+        self.unclosed: Unclosed = {}
         self.gone = Gone()
 
     def lane(self, nbytes: int) -> Lane:
@@ -420,7 +441,7 @@ class _Memory:
 
 
 @contextmanager
-def _closed_unless_whole(close: Callable[[], object], unclosed: list[str] | None = None) -> Iterator[None]:
+def _closed_unless_whole(close: Callable[[], object], unclosed: Unclosed | None = None) -> Iterator[None]:
     """Memory whose making fails here is closed now: the error refers to what has been made of it.
 
     unclosed: says behind that where it was not closed.
@@ -504,6 +525,11 @@ class Cuda:
                 known.gone = asyncio.wrap_future(known.over)
             await asyncio.wait({known.gone}, timeout=seconds)
             known.check_anew()
+
+    def waits(self, device: int) -> str:
+        """See Devices."""
+        known = self._devices.get(device)
+        return (known.stays if known is not None else "") or hangs(self._lanes[device].long.whose)
 
     @property
     def busy(self) -> list[str]:

@@ -12,8 +12,7 @@ from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
-from tisfast.executor import Lane
-from tisfast.native.cuda import HANGS, Devices, Gone, Holder
+from tisfast.native.cuda import Devices, Gone, Holder, Unclosed, hangs
 from tisfast.native.region import DeviceFile, Region
 
 log = logging.getLogger("tisfast.gpu")
@@ -23,14 +22,14 @@ class Closing:
     """Memory that is being closed.
 
     waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; is_logged: that
-    it takes long; is_told: its refusals, to who asked.
+    it takes long; told: when its refusals were first told (time.monotonic), 0 before.
     """
 
     def __init__(
         self, done: asyncio.Future[None], waits: Callable[[], str], unclosed: Callable[[], list[str]]
     ) -> None:
         self.done, self.waits, self._unclosed = done, waits, unclosed
-        self.is_logged = self.is_told = False
+        self.is_logged, self.told = False, 0.0
 
     @property
     def refusals(self) -> list[str]:
@@ -74,15 +73,16 @@ class Closings:
 
     def __init__(self) -> None:
         self._of: dict[str, list[Closing]] = {}
+        self._told: dict[Closing, str] = {}  # with refusals that somebody was told of, by name; the oldest first
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_ended = False
 
     def __len__(self) -> int:
-        """How much is being closed, and how many refusals are kept."""
-        return sum(map(len, self._of.values()))
+        """How much is being closed, and how many refusals nobody was told of."""
+        return sum(map(len, self._of.values())) - len(self._told)
 
     def add(self, name: str, what: Closing) -> None:
-        """Under this name until it is done; a refusal until it is told, and for a while longer."""
+        """Under this name until it is done, and where it is refused until it is closed all the same."""
 
         def done(future: asyncio.Future[None]) -> None:
             if not what.refusals:
@@ -97,10 +97,13 @@ class Closings:
     def closed(self, name: str) -> asyncio.Future[None]:
         """Done when all is that is being closed under this name now, "": under all.
 
-        The log says once what is waited for so long.  Raises TisError, later.
+        The log says once what is waited for so long.  Who names all is told what others were told for a while alone:
+        it may ask again, as its answer has not reached it.  Raises TisError, later.
         """
-        names = [name] if name else list(self._of)
-        chosen = [(each, one) for each in names for one in self._of.get(each, ())]
+        names, since = [name] if name else list(self._of), time.monotonic() - limits.GPU_REFUSAL_SECONDS
+        chosen = [
+            (each, one) for each in names for one in self._of.get(each, ()) if name or not one.told or one.told > since
+        ]
         told = asyncio.ensure_future(self._closed(chosen))
         self._waiting.add(told)
         told.add_done_callback(self._waiting.discard)
@@ -126,10 +129,9 @@ class Closings:
             if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):
                 remedy = "; do not free the memory yet, and unregister again to wait again"
                 raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy))
-        refused = [(name, each) for name, each in chosen if each.refusals]
-        for name, each in refused:
+        for name, each in chosen:
             self._tell(name, each)
-        if refused:
+        if refused := [(name, each) for name, each in chosen if each.refusals]:
             where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
             raise Internal(
                 f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
@@ -156,17 +158,23 @@ class Closings:
         return late
 
     def used_again(self, name: str) -> None:
-        """A region of this name is to be registered: who unregisters that does not ask for what was told before."""
-        for each in [one for one in self._of.get(name, ()) if one.is_told]:
+        """A region of this name is registered: who unregisters that does not ask for what was told before."""
+        for each in [one for one in self._of.get(name, ()) if one.told]:
             self._forget(name, each)
 
     def _tell(self, name: str, what: Closing) -> None:
-        """Its refusals.  Who asked may have left, so whoever asks again in the next minutes is told, too."""
-        if not what.is_told:
-            what.is_told = True
-            asyncio.get_running_loop().call_later(limits.GPU_REFUSAL_SECONDS, self._forget, name, what)
+        """Its refusals: they stay, as who asked may have left.  What is closed by now is forgotten."""
+        if not what.refusals:
+            self._forget(name, what)
+        elif not what.told:
+            what.told = time.monotonic()
+            self._told[what] = name
+            if len(self._told) > limits.REGIONS_MAX:
+                oldest = next(iter(self._told))
+                self._forget(self._told[oldest], oldest)
 
     def _forget(self, name: str, what: Closing) -> None:
+        self._told.pop(what, None)
         left = [each for each in self._of.pop(name, ()) if each is not what]
         if left:
             self._of[name] = left
@@ -181,7 +189,7 @@ class Removed:
         assert isinstance(file, DeviceFile)
         self._file = weakref.ref(file)
         memory = file.memory
-        self.unclosed: list[str] = memory.unclosed
+        self.unclosed: Unclosed = memory.unclosed
         self._holders: Mapping[object, Holder] = memory.holders
         self._gone: Gone = memory.gone
 
@@ -190,20 +198,21 @@ class Removed:
         """Whether requests use it, or instances may have it open."""
         return not self._gone.is_told
 
-    def waits(self, lane: Lane) -> str:
-        """For requests, instances, or its GPU, with the remedy.  lane: by which it is closed."""
+    def waits(self, devices: Devices) -> str:
+        """For requests, instances, or its GPU, with the remedy."""
         names = sorted({each.name for each in list(self._holders.values())})
         instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
         if (file := self._file()) is not None:
             where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
-            hung = [each for each in (file.lane(0), lane) if each.seconds >= limits.GPU_TOLD_SECONDS]
+            lanes = file.lane(0), devices.lane(self.device)
+            hung = [each for each in lanes if each.seconds >= limits.GPU_TOLD_SECONDS]
             return (
                 f"requests use it{where}. One whose client has left is executed to its end, and a model may "
                 "keep inputs (--execution-timeout-secs ends an instance that hangs)"
-                + (f"; {hangs(lane.whose)}" if hung else "")
+                + (f"; {devices.waits(self.device)}" if hung else "")
             )
         if not names:
-            return hangs(lane.whose)
+            return devices.waits(self.device)
         return (
             f"{instances} had it open and closes it behind the batch that is executed, which takes long "
             "(--execution-timeout-secs ends one that hangs)"
@@ -227,13 +236,13 @@ def _told(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def closing(devices: Devices, device: int, unclosed: Sequence[list[str]]) -> Closing:
+def closing(devices: Devices, device: int, unclosed: Sequence[Unclosed]) -> Closing:
     """Nobody here refers to the memory any more: it is closed when its GPU has done so.
 
     unclosed: of each DeviceMemory that there is by then.
     """
     done = asyncio.ensure_future(_closed(devices, device))
-    return Closing(done, partial(hangs, devices.lane(device).whose), partial(_texts, unclosed))
+    return Closing(done, partial(devices.waits, device), partial(_texts, unclosed))
 
 
 def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
@@ -247,21 +256,20 @@ def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str
             if each.device not in idle:
                 idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
             done = idle[each.device]
-        lane = devices.lane(each.device)
-        yield each.name, Closing(done, partial(each.waits, lane), partial(_texts, [each.unclosed]))
+        yield each.name, Closing(done, partial(each.waits, devices), partial(_texts, [each.unclosed]))
 
 
 async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
     if used is not None:
         await used.let_go()
-    await devices.ready(device, None)
     lane = devices.lane(device)
     await lane.passed()
     await lane.passed()  # until then the thread that opened the memory may have referred to it
+    await devices.ready(device, None)  # it may have been lost until then, and goes with its context
 
 
-def _texts(unclosed: Sequence[list[str]]) -> list[str]:
-    return [text for each in unclosed for text in each]
+def _texts(unclosed: Sequence[Unclosed]) -> list[str]:
+    return [text for each in unclosed for text in list(each.values())]
 
 
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
@@ -277,8 +285,3 @@ def named(names: Iterable[str]) -> str:
 
 def _and_others(count: int) -> str:
     return "" if count == 1 else " and 1 other" if count == 2 else f" and {count - 1} others"
-
-
-def hangs(whose: str) -> str:
-    """Of a GPU, with the remedy."""
-    return f"{whose} hangs or is busy with others' work. {HANGS}"

@@ -17,6 +17,7 @@ from tisfast.native.cuda import (
     CudaMissing,
     DeviceMemory,
     Devices,
+    Unclosed,
     Unopened,
     driver_lane,
 )
@@ -76,7 +77,7 @@ class ClientRegions:
         self.check_may_register(name, "system")
         _check_key(name, key)
         self._check_name(name)
-        self.table.add(SystemRegion(name, key, _open(name, key), offset, byte_size))
+        self._add(SystemRegion(name, key, _open(name, key), offset, byte_size))
 
     def unregister_system(self, name: str) -> None:
         """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
@@ -141,7 +142,7 @@ class ClientRegions:
             if self._coming.get(name) is not coming:
                 raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
             gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+            self._add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
         except TisError:
             unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
@@ -179,7 +180,7 @@ class ClientRegions:
                 )
             lane = devices.lane(device_id)
             await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
-            unclosed: list[list[str]] = []
+            unclosed: list[Unclosed] = []
 
             def opened() -> DeviceMemory:
                 memory = devices.open(raw_handle, device_id)
@@ -252,7 +253,6 @@ class ClientRegions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
         if name in self._coming:
             raise AlreadyExists(f"shared memory region '{name}' already in manager: it is being registered")
-        self._closings.used_again(name)
         if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
             raise BadRequest(
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
@@ -263,6 +263,10 @@ class ClientRegions:
                 f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered or "
                 "being closed, which is the limit; unregister those that are no longer used"
             )
+
+    def _add(self, region: Region) -> None:
+        self.table.add(region)
+        self._closings.used_again(region.name)
 
     def _chosen(self, name: str, *, cuda: bool) -> list[Region]:
         if not name:

@@ -11,13 +11,15 @@ cdef class ShareTable:
     cdef Channel channel
     cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
     cdef set closing             # of these, the ids that the worker was told to forget
+    cdef list refused            # what DeviceMemory.unclosed was of memory that the worker's driver has not closed
     cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not
     cdef public object end       # ends the worker
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first
     cdef object free             # deque of ids that were given back
     cdef uint16_t unused         # ids from here on were never given out
     cdef bint sending, waiting, closed
-    cdef bint short              # the last file could not be passed: the server has too many descriptors, or the worker all ids
+    cdef bint short              # the last file could not be passed: the server has too many descriptors
+    cdef bint full               # the last file got no id: the worker has all of them
     # The worker's id for this file, which it is told of when it is new.  What cannot be passed has an id all the same: the
     # worker refuses the request.
     cdef uint16_t id_of(self, MemoryFile file) except 0

@@ -39,6 +39,7 @@ cdef class ShareTable:
         self.open = {}
         self.closing = set()
         self.unclosed = []
+        self.refused = []
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -71,6 +72,9 @@ cdef class ShareTable:
         for memory, share in self.unclosed:
             memory.holders.pop((id(self), share), None)
         self.unclosed.clear()
+        for unclosed in self.refused:
+            unclosed.pop(id(self), None)
+        self.refused.clear()
         self.socket.close()
         self.theirs.close()
 
@@ -88,7 +92,8 @@ cdef class ShareTable:
         del memory.holders[id(self), share]
         self.free.append(share)
         if refusal:
-            memory.unclosed.append(f"instance {self.instance} ({refusal})")
+            memory.unclosed[id(self)] = f"instance {self.instance} ({refusal})"
+            self.refused.append(memory.unclosed)
 
     def file_of(self, share):
         """The DeviceFile that the worker knows by this id; None when that stands for none now."""
@@ -110,13 +115,14 @@ cdef class ShareTable:
             self._forget(next(iter(self.shares)))
         share = self._new_id()
         if share == LENT:  # which no file has, so this request fails
-            if not self.short:
+            if not self.full:
                 log.error(
                     "instance %s keeps GPU memory %d times that it was told to forget, and can be told of no more "
                     "(SHARE_IDS_MAX): requests with inputs in memory that is new to it fail until its model lets go of some",
                     self.instance, len(self.closing))
-            self.short = True
+            self.full = True
             return share
+        self.full = False
         fd = self._readable_copy(file.fd) if file.device < 0 else -1
         if fd >= 0 or file.device >= 0:
             self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))

@@ -220,9 +220,10 @@ def copy(to, source, nbytes, name, where, remedy=""):  # noqa: PLR0913, PLR0917 
 
 
 class OpenedMemory:
-    """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more.
+    """Memory of another process on the one GPU that this instance sees, until it is closed.
 
-    It retains the device's context: with the last reference to that the driver would take all addresses back.
+    Who opens it closes it, as somebody waits for what the driver says to that: no finaliser does.  It retains the
+    device's context: with the last reference to that the driver would take all addresses back.
     """
 
     __slots__ = ("_device", "address")
@@ -253,10 +254,6 @@ class OpenedMemory:
         except CudaError as error:
             return "" if error.has_ended else str(error)
         return ""
-
-    def __del__(self):
-        """See the class."""
-        self.close()
 
 
 class _Context:

@@ -42,6 +42,7 @@ _UNCLOSED = (
     "the driver does not close GPU memory of another process that this instance had open ({}): it stays open until the "
     "instance ends. This is said once, and there may be more such memory later"
 )
+_OPENING = threading.Lock()
 
 
 class Share:
@@ -68,12 +69,13 @@ class Share:
         """
         if time.monotonic() < self.failed_until:
             raise CudaError(self.failed)
-        if self.opened is None:
-            try:
-                self.opened = OpenedMemory(self.handle)
-            except CudaError as error:
-                self.refuse(error)
-                raise
+        with _OPENING:  # two threads would open it twice, and one of them is never closed
+            if self.opened is None:
+                try:
+                    self.opened = OpenedMemory(self.handle)
+                except CudaError as error:
+                    self.refuse(error)
+                    raise
         return self.opened
 
     def refuse(self, error):
