@@ -14,7 +14,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, STAYS, WHERE, asked, register
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 4096
@@ -142,6 +142,22 @@ def test_a_handle_that_is_refused_is_told_with_its_region(served, stand_in, expo
     status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(export(NBYTES).handle), 0, NBYTES)
     assert status in ("503", "UNAVAILABLE")
     assert text.startswith("failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: out of memory: GPU 0 ")
+
+
+def test_a_gpu_that_is_lost_as_it_opens_a_handle_is_not_said_to_be_the_client_s_mistake(served, stand_in, export):
+    server, client = served()
+    memory = export(NBYTES)
+    handle = base64.b64encode(memory.handle)
+    stand_in.fail("cuIpcOpenMemHandle_v2", LAUNCH_FAILED, times=1, pid=server.process.pid)
+    status, text = refused(client.register_cuda_shared_memory, "r", handle, 0, NBYTES)
+    assert status in ("503", "UNAVAILABLE")
+    assert text == (
+        "failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: unspecified launch failure: the server "
+        "has lost GPU 0 with this call, and begins it anew when a region is registered there: try again"
+    )
+    server.says("the server has lost GPU 0")
+    client.register_cuda_shared_memory("r", handle, 0, NBYTES)
+    assert "was refused" not in server.text()
 
 
 def test_a_copy_of_memory_that_was_freed_says_what_to_do(served, export):

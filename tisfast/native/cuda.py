@@ -65,12 +65,15 @@ class CudaMissing(Exception):
 class Unopened(Exception):
     """The driver refuses a handle; the text is its call and reason.
 
-    is_full: the GPU has no room for what it makes; unclosed: of the DeviceMemory, where it was opened before that.
+    is_full: the GPU has no room for what it makes; is_lost: it is lost with this call; unclosed: of the DeviceMemory,
+    where it was opened before that.
     """
 
-    def __init__(self, reason: str, *, is_full: bool = False, unclosed: Unclosed | None = None) -> None:
+    def __init__(
+        self, reason: str, *, is_full: bool = False, is_lost: bool = False, unclosed: Unclosed | None = None
+    ) -> None:
         super().__init__(reason)
-        self.is_full, self.unclosed = is_full, unclosed
+        self.is_full, self.is_lost, self.unclosed = is_full, is_lost, unclosed
 
 
 class Holder(NamedTuple):
@@ -549,7 +552,7 @@ class Cuda:
             return _Opened(on, handle)
         except _Failed as error:
             is_full = error.code == _OUT_OF_MEMORY
-            raise Unopened(str(error), is_full=is_full, unclosed=error.unclosed) from error
+            raise Unopened(str(error), is_full=is_full, is_lost=bool(on.lost), unclosed=error.unclosed) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""

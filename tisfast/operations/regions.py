@@ -204,6 +204,11 @@ class ClientRegions:
                     f"failed to register shared memory region '{name}': {error}: GPU {device_id} has no room for what "
                     "the driver makes for it; free some there, and try again"
                 ) from error
+            if error.is_lost:
+                raise Unavailable(
+                    f"failed to register shared memory region '{name}': {error}: the server has lost GPU {device_id} "
+                    "with this call, and begins it anew when a region is registered there: try again"
+                ) from error
             self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
             raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
         except Unavailable as error:
