@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +75,7 @@ def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(serv
         "ended: end the server, or unload the model of an instance"
     )
     assert names(client) == []
-    client.unregister_cuda_shared_memory(name)  # there is nothing more to say
+    assert refused(client.unregister_cuda_shared_memory, name) == (status, text)  # its answer may not have come
     register(client, "given", memory)
     assert names(client) == ["given"]
     server.says("GPU 0 does not give memory back")
@@ -94,8 +95,10 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
         f"error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there may be more "
         "such memory later"
     )
+    assert refused(client.unregister_cuda_shared_memory, "given") == (status, text)
     stand_in.fail(CLOSES, 0)
-    client.unregister_cuda_shared_memory("given")
+    os.kill(server.worker("m_0_0"), signal.SIGKILL)
+    until(lambda: server.ask("POST", "/v2/cudasharedmemory/region/given/unregister", {})[0] == 200, "it went with it")
 
 
 def test_a_region_needs_a_name(served, export):
