@@ -32,11 +32,18 @@ def busy():
     made.over.set()
 
 
+def short(monkeypatch):
+    """From now on: a registration on a busy machine may take longer."""
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
+
+
 @pytest.mark.parametrize("name", ["c", ""])
 def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, busy, monkeypatch, caplog, name):  # noqa: PLR0917
     async def hanging():
         for each in "cd":
             await regions.register_cuda(each, device.handle("a"), 0, 10)
+        short(monkeypatch)
         busy()
         closing = regions.unregister_cuda(name)
         assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
@@ -53,8 +60,6 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s; do not free the memory yet, and "
         "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(hanging)
     told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
     assert len(told) == 1  # for all who wait
@@ -67,6 +72,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
 def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, more):
     async def waiting():
         await regions.register_cuda("c", device.handle("a"), 0, 10)
+        short(monkeypatch)
         memory = regions.table.get("c").file.memory
         memory.holders[1] = Holder("m_0_1", None)
         if more:
@@ -83,8 +89,6 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         f"instance m_0_1{more} had it open and closes it behind the batch that is executed, which takes long "
         "(--execution-timeout-secs ends one that hangs)"
     )
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(waiting)
     assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
 
@@ -262,6 +266,7 @@ def test_unregistering_waits_for_who_uses_the_memory(regions, device, name, user
 def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
     async def used():
         await regions.register_cuda("c", device.handle("a"), 0, 10)
+        short(monkeypatch)
         file = regions.table.get("c").file
         file.memory.holders[1] = Holder("m_0_1", None)
         text = "not closed within 0.1 s; .*: requests use it in instance m_0_1. One whose client has left is executed"
@@ -271,8 +276,6 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
         del file
         await regions.unregister_cuda("c")
 
-    monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
     registered(used)
 
 
