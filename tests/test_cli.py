@@ -271,6 +271,14 @@ def test_waiting_awake_has_a_switch_and_ends_with_a_quota():
     assert notices == [f"there is a CPU quota of 1.5 cores, so nothing waits awake; --spin-us={defaults.SPIN_US} would"]
 
 
+@pytest.mark.parametrize(("given", "nbytes", "told"), [(0, 0, []), (4096, 4096, []), (-5, 0, ["=-5 counts as 0"])])
+def test_memory_to_pin_is_none_below_0_as_with_triton_and_that_is_told(given, nbytes, told):
+    options = cli.serve_options([*REPO, f"--pinned-memory-pool-byte-size={given}"], {})
+    assert options.settings.workers.pinned_pool_bytes == nbytes
+    flag, follows = "--pinned-memory-pool-byte-size", "instances pin no host memory"
+    assert list(options.notices) == [f"{flag}{each}: {follows}" for each in told]
+
+
 @pytest.mark.parametrize("wrong", ["-1", "10001"])
 def test_waiting_awake_has_bounds(wrong):
     with pytest.raises(ConfigError, match=f"--spin-us must be 0 to 10000, not {wrong}"):

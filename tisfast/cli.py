@@ -162,7 +162,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
             gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
             cuda_pools=read_cuda_pools(given["cuda_memory_pool_byte_size"] or []),
-            pinned_pool_bytes=max(given["pinned_memory_pool_byte_size"], 0),
+            pinned_pool_bytes=pinned_pool_bytes(given["pinned_memory_pool_byte_size"], notices),
             capability_min=given["min_supported_compute_capability"],
             memory_budget=read_budget(given["model_memory_budget"]),
             strict_outputs=given["strict_outputs"],
@@ -240,6 +240,13 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
     if settings is None:
         raise ConfigErrors(wrong)
     return ServeOptions(settings, tuple(notices))
+
+
+def pinned_pool_bytes(given: int, notices: list[str]) -> int:
+    """The bytes that instances may pin.  Triton, too, takes a negative number as 0."""
+    if given < 0:
+        notices.append(f"--pinned-memory-pool-byte-size={given} counts as 0: instances pin no host memory")
+    return max(given, 0)
 
 
 def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:

@@ -33,11 +33,11 @@ GROUPS = [
     (
         'instance_group { name: "x" kind: KIND_GPU gpus: [ 0, 3 ] }',
         "1:51 instance_group[0].gpus[0] | instance group x of model m specifies invalid or unsupported gpu id 0. "
-        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are:  | name a GPU of "
+        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | name a GPU of "
         "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
         "the server",
         "1:54 instance_group[0].gpus[1] | instance group x of model m specifies invalid or unsupported gpu id 3. "
-        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are:  | name a GPU of "
+        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | name a GPU of "
         "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
         "the server",
     ),

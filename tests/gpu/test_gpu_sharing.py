@@ -142,7 +142,7 @@ def test_nothing_is_said_where_all_is_well():
 def test_each_reason_is_one_sentence_with_what_follows_and_the_remedy(gpu, wsl, why, follows):
     (said,) = sentences([gpu, gpu], wsl=wsl)
     assert said.startswith("GPU 0 (Card), 1 (Card): ")
-    for part in (why, follows, "by way of pinned host memory", "docs/gpu.md"):
+    for part in (why, follows, "by way of host memory", "docs/gpu.md"):
         assert part in said
 
 
@@ -155,6 +155,12 @@ def test_regions_are_tried_where_nothing_is_known():
 def test_a_driver_that_cannot_be_used_is_said():
     (said,) = sentences(Unseen("cuInit: unknown error"), wsl=False)
     assert "cuInit: unknown error" in said and "CUDA regions are refused" in said and "nvidia-smi" in said
+
+
+def test_a_part_of_mig_is_to_be_named_to_the_server():
+    (said,) = sentences([PLAIN._replace(part=True)], wsl=False)
+    assert "Unless CUDA_VISIBLE_DEVICES=MIG-... names the part to the server, all tensors go by way of host" in said
+    assert "the driver shows the part with another UUID" in said
 
 
 # ---- the server
@@ -452,7 +458,11 @@ def test_where_the_server_can_export_nothing_it_is_asked_once_while_there_are_re
     for _ in range(2):  # within the 10 s in which it is not asked again
         assert passed_on(client)
     assert stand_in.counted()["faults_met"] == 1
-    server.says("there is no GPU memory for tensors between models (allocating 16777216 bytes")
+    told = server.says("there is no memory of GPU 0 for tensors between models (allocating 16777216 bytes")["message"]
+    assert told.endswith(
+        "out of memory): tensors go from model to model by way of host memory. Free memory on GPU 0, or have the "
+        "server lend less than the 67108864 bytes of now: --cuda-memory-pool-byte-size=0:BYTES"
+    )
     assert len(lines(server, "by way of")) == 1
 
 

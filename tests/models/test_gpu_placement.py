@@ -273,6 +273,14 @@ def test_a_limit_of_a_gpu_that_is_not_there_is_told(caplog):
     ]
 
 
+def test_a_pool_of_a_gpu_that_is_not_there_is_told(caplog):
+    placement(WorkerSettings("/usr/bin/python3", cuda_visible=None, cuda_pools=((1, 8), (9, 1048576))), Gpus(1, 1), 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "--cuda-memory-pool-byte-size=9:1048576 lends nothing: there is no GPU 9, models may use 2 GPUs here, counted "
+        "from 0"
+    ]
+
+
 def test_the_machine_s_gpus_come_from_the_library_or_else_from_the_driver():
     settings = WorkerSettings("/usr/bin/python3", cuda_visible=None)
     assert placement(settings, Gpus(1, 1), 5).usable == (0, 1)

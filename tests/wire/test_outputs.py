@@ -164,7 +164,12 @@ def test_strings_in_a_region_are_counted():
         (shared(offset=1), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'a'"),
         (shared(nbytes=2**64 - 1, offset=8), BadRequest, "Integer overflow detected"),
         (shared(nbytes=8), BadRequest, "input byte size mismatch for input 'I' for model 'm'. Expected 12, got 8"),
-        (shared(nbytes=0), BadRequest, "Expected 12, got 0"),
+        (shared(nbytes=0), BadRequest, "Expected 12, got 0$"),
+        (
+            tensor(parameters={"shared_memory_region": "a"}),
+            BadRequest,
+            r"Expected 12, got 0 \(the request says no 'shared_memory_byte_size' for it\)$",
+        ),
         (shared(nbytes=-1), Internal, UNPARSED.format("byte_size", "-1")),
         (shared(offset=-1), Internal, UNPARSED.format("offset", "-1")),
         (shared(offset="x"), Internal, UNPARSED.format("offset", "'x'")),
@@ -230,6 +235,22 @@ def test_an_output_larger_than_announced_is_not_written():
         "the results"
     )
     assert table.get("o").fetch(0, 32) == bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [({"shared_memory_byte_size": 0}, ""), ({}, " (the request says no 'shared_memory_byte_size' for it)")],
+)
+def test_an_output_whose_request_says_no_size_is_told_so(said, told):
+    table = regions(a=F3, o=bytes(32))
+    output = {"name": "O", "parameters": {"shared_memory_region": "o", **said}}
+    request = parse(table, shared(), outputs=[output])
+    with pytest.raises(Internal) as caught:
+        respond.render(answer(request, [(0, FP32, [3], F3)]))
+    assert str(caught.value) == (
+        "shared memory size specified with the request for output 'O' (0 bytes) should be at least 12 bytes to hold "
+        f"the results{told}"
+    )
 
 
 def test_a_region_unregistered_meanwhile_still_takes_the_output():

@@ -81,7 +81,7 @@ def described(request, *, split=False):
     choice = request.outputs
     ways = None
     if choice.ways is not None:
-        ways = [(i, way.classes, way.region, way.offset, way.nbytes) for i, way in choice.ways.items()]
+        ways = [(i, way.classes, way.region, way.offset, way.nbytes, way.unsized) for i, way in choice.ways.items()]
     return [
         1 if split else NOWHERE, 0, home.offset, len(record), request.id, request.batch, request.priority,
         request.timeout_us, request.correlation, request.sequence_flags, request.requested, request.shape_key,
@@ -328,7 +328,7 @@ def test_a_request_for_more_than_its_region_has_is_refused(client):
     _, regions = client
     values, blocks = described(parse(tensor(data=[1, 2, 3]), regions=regions, outputs=[into()]))
     *form, ways = values[-2]
-    values[-2] = (*form, [(0, 0, "r", 16, 49)])
+    values[-2] = (*form, [(0, 0, "r", 16, 49, False)])
     with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size for shared memory region: 'r'"):
         rebuild(model(), tuple(values), blocks, regions)
 

@@ -139,7 +139,7 @@ def _check(message: Message, index: int, report: Report, gpus: tuple[int, ...]) 
                    hint=f"set kind: KIND_CPU, or start where there is a GPU{_HIDDEN}")  # fmt: skip
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
-            usable = ", ".join(map(str, gpus))
+            usable = ", ".join(map(str, gpus)) or "none"
             least = gpus.capability_min if isinstance(gpus, UsableGpus) else COMPUTE_CAPABILITY_MIN
             report.wrong(
                 f"{about} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum required CUDA "

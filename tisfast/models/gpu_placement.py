@@ -288,6 +288,12 @@ def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Pla
                 "--model-load-gpu-limit=%d:%g limits nothing: there is no GPU %d, models may use %d GPUs here, counted "
                 "from 0", number, limit, number, len(names),
             )  # fmt: skip
+    for number, nbytes in settings.cuda_pools:
+        if number >= len(names):
+            log.warning(
+                "--cuda-memory-pool-byte-size=%d:%d lends nothing: there is no GPU %d, models may use %d GPUs here, "
+                "counted from 0", number, nbytes, number, len(names),
+            )  # fmt: skip
     return Placement(
         names,
         gpus,

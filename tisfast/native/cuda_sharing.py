@@ -24,7 +24,9 @@ KERNEL: Final = Path("/proc/sys/kernel/osrelease")
 WSL: Final = "microsoft"
 """A part of the name of WSL2's kernel."""
 DOCS: Final = 'docs/gpu.md, "Containers, MIG, WSL2"'
-HOST_INSTEAD: Final = "tensors go from model to model by way of pinned host memory"
+OUT_OF_MEMORY: Final = "out of memory"
+"""A part of the driver's text for CUDA_ERROR_OUT_OF_MEMORY."""
+HOST_INSTEAD: Final = "tensors go from model to model by way of host memory"
 TRIED: Final = f"CUDA regions are tried, and where the driver refuses a handle, it is said once and {HOST_INSTEAD}"
 CONTAINERS: Final = (
     "Processes in several containers need one IPC and one PID namespace (docker run --ipc=host --pid=host), the same "
@@ -135,8 +137,10 @@ def _said(gpu: SeenGpu, *, wsl: bool) -> str:
         )
     if gpu.part:
         return (
-            "it is a part of MIG, and CUDA IPC does not work across GPU instances of MIG: client and models must be on "
-            f"the same one, best named by CUDA_VISIBLE_DEVICES=MIG-... for both. {TRIED} ({DOCS})"
+            "it is a part of MIG. Unless CUDA_VISIBLE_DEVICES=MIG-... names the part to the server, all tensors go by "
+            "way of host memory, those in CUDA regions too: the server then counts whole GPUs, and the driver shows "
+            "the part with another UUID. CUDA IPC does not work across GPU instances of MIG: client and models must be "
+            f"on the same one, best named to both in this way. {TRIED} ({DOCS})"
         )
     if wsl:
         return (
@@ -195,6 +199,8 @@ class CudaSharing:
 
 def _remedy(reason: str) -> str:
     """The likeliest cause first."""
+    if OUT_OF_MEMORY in reason:
+        return ""  # who has failed says what to free
     if "cuIpcOpen" in reason:
         return f". Most likely the process whose memory it is has freed it, or has ended. Else: {CONTAINERS}"
     return f". {CONTAINERS}" if "cuIpc" in reason else ""

@@ -24,7 +24,7 @@ from tisfast.errors import TisError, Unavailable
 from tisfast.executor import Lane, deadline
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
 from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, Holder, driver_lane
-from tisfast.native.cuda_sharing import HOST_INSTEAD, CudaSharing
+from tisfast.native.cuda_sharing import HOST_INSTEAD, OUT_OF_MEMORY, CudaSharing
 from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
 
@@ -268,8 +268,20 @@ class GpuPool:
             await cuda.ready(device, min(left(), limits.GPU_LOST_SECONDS_MAX))
             return await cuda.lane(device).call(partial(cuda.allocate, device, nbytes), left())
         except (Unavailable, CudaMissing) as error:
-            self._sharing.failed("there is no GPU memory for tensors between models", str(error), HOST_INSTEAD)
+            self._sharing.failed(
+                f"there is no memory of GPU {gpu} for tensors between models",
+                str(error),
+                f"{HOST_INSTEAD}{self._remedy(gpu, str(error))}",
+            )
             raise _Told(str(error)) from error
+
+    def _remedy(self, gpu: int, reason: str) -> str:
+        if OUT_OF_MEMORY not in reason:
+            return ""
+        return (
+            f". Free memory on GPU {gpu}, or have the server lend less than the {self._pool_bytes(gpu)} bytes of now: "
+            f"--cuda-memory-pool-byte-size={gpu}:BYTES"
+        )
 
     def _find(self, uuid: bytes) -> tuple[Cuda, int]:
         """In the driver's thread, as it takes long to begin."""

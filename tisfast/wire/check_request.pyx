@@ -7,6 +7,7 @@ from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_byte
 
 from tisfast.errors import BadRequest
 from tisfast.types import BY_CODE
+from tisfast.wire.refusals import UNSIZED
 
 cdef str BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
@@ -132,7 +133,7 @@ cdef int check_tensor(InferPlan plan, TensorPlan *tensor) except -1:
     if tensor.source != FROM_JSON and tensor.nbytes != tensor.elements * size:
         raise BadRequest(
             f"{plan.who()}input byte size mismatch for input '{raw_or(plan, spec)}' for model '{model.name}'. Expected "
-            f"{tensor.elements * size}, got {tensor.nbytes}")
+            f"{tensor.elements * size}, got {tensor.nbytes}{UNSIZED if tensor.unsized else ''}")
     return 0
 
 

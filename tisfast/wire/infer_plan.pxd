@@ -22,12 +22,14 @@ cdef struct TensorPlan:
     uint8_t dtype
     uint8_t rank
     uint8_t source
+    uint8_t unsized         # FROM_REGION: the request does not say how many bytes, so nbytes is 0
 
 cdef class OutputForm:
     """How one output is given that is not simply its tensor: its best classes, or written into a region."""
     cdef readonly uint64_t classes      # > 0: so many best classes
     cdef readonly str region            # None: into none
     cdef readonly uint64_t offset, nbytes   # part of the region that may be written
+    cdef readonly bint unsized          # the request does not say how many bytes, so nbytes is 0
     cdef readonly Region target         # the region itself, once a request has it (OutputChoice.bind)
 
 cdef class OutputChoice:

@@ -37,6 +37,7 @@ cdef OutputForm in_region(OutputForm way, Region target):
     cdef OutputForm bound = OutputForm.__new__(OutputForm)
     target.check(way.offset, way.nbytes)
     bound.region, bound.offset, bound.nbytes, bound.target = way.region, way.offset, way.nbytes, target
+    bound.unsized = way.unsized
     return bound
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from tisfast import tuning
 from tisfast.errors import Internal, TisError
+from tisfast.wire.refusals import UNSIZED
 
 cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
@@ -189,7 +190,7 @@ cdef int check_room(Answer answer, OutputForm way, OutputRef *out) except -1:
         name = (<TensorSpec>answer.input.model.outputs[out.index]).name
         raise Internal(
             f"shared memory size specified with the request for output '{name}' ({way.nbytes} bytes) should be at "
-            f"least {out.nbytes} bytes to hold the results")
+            f"least {out.nbytes} bytes to hold the results{UNSIZED if way.unsized else ''}")
     return 0
 
 

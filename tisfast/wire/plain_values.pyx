@@ -138,7 +138,8 @@ cdef tuple describe_choice(OutputChoice choice):
     cdef list ways = None
     cdef OutputForm way
     if choice.ways is not None:
-        ways = [(index, way.classes, way.region, way.offset, way.nbytes) for index, way in choice.ways.items()]
+        ways = [
+            (index, way.classes, way.region, way.offset, way.nbytes, way.unsized) for index, way in choice.ways.items()]
     return (
         choice.binary_default, choice.listed, choice.in_regions, choice.empty_final, choice.binary, choice.special, ways)
 
@@ -150,9 +151,10 @@ cdef OutputChoice rebuild_choice(tuple description):
     choice.binary, choice.special, ways = rest
     if ways is not None:
         choice.ways = {}
-        for index, classes, region, offset, nbytes in ways:
+        for index, classes, region, offset, nbytes, unsized in ways:
             way = OutputForm.__new__(OutputForm)
             way.classes, way.region, way.offset, way.nbytes = classes, region, offset, nbytes
+            way.unsized = unsized
             choice.ways[index] = way
     return choice
 

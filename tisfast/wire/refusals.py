@@ -9,6 +9,8 @@ from tisfast import limits
 from tisfast.errors import BadRequest
 
 NAMES_SHOWN: Final = 8  # of a model's inputs
+UNSIZED: Final = " (the request says no 'shared_memory_byte_size' for it)"
+"""What follows Triton's texts about a tensor in a region whose size is taken to be 0."""
 
 
 def too_many_dimensions(name: str, rank: int) -> BadRequest:

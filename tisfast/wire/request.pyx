@@ -262,6 +262,7 @@ cdef int read_region(InferPlan plan, TensorPlan *tensor, dict parameters) except
     cdef str region = text_of(parameters, "shared_memory_region")
     cdef uint64_t offset = place_number(parameters, "shared_memory_offset", region)
     cdef uint64_t nbytes = place_number(parameters, "shared_memory_byte_size", region)
+    tensor.unsized = "shared_memory_byte_size" not in parameters
     return region_input(plan, tensor, region, offset, nbytes)
 
 

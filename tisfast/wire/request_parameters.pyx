@@ -80,6 +80,7 @@ cdef int choose_way(InferPlan plan, TensorSpec spec, dict parameters) except -1:
         way.region = text_of(parameters, "shared_memory_region")
         way.offset = place_number(parameters, "shared_memory_offset", way.region)
         way.nbytes = place_number(parameters, "shared_memory_byte_size", way.region)
+        way.unsized = "shared_memory_byte_size" not in parameters
         find(plan.regions, way.region).check(way.offset, way.nbytes)
         outputs.in_regions = True
     elif way.classes == 0:  # asks for the tensor itself
