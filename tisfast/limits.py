@@ -578,6 +578,9 @@ Below the 60 s that tritonclient waits."""
 GPU_TOLD_SECONDS: Final = 5
 """The log says so when a GPU has not ended a call for so long and somebody waits for it, and what unregistering waits
 for when it has waited so long."""
+GPU_REFUSALS_MAX: Final = 65536
+"""Refusals of drivers to close memory that are kept for a GPU, and of clients' regions that somebody was told of.  The
+oldest one goes."""
 GPU_REFUSAL_SECONDS: Final = 60
 """Who unregisters all regions is told that one was not closed for so long after the first one was."""
 GPU_REGION_END_SECONDS: Final = 0.5

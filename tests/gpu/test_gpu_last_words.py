@@ -16,7 +16,7 @@ NBYTES = 4096
 LOST = "the instance ends, as its process can use the GPU no more"
 # A thread of the model's keeps its process.
 MODEL = """
-import ctypes, multiprocessing, os, queue, signal, sys, threading, time
+import ctypes, multiprocessing, os, queue, signal, sys, threading
 from tisfast_worker import limits
 """ + IDENTITY.replace(
     "    def execute",
@@ -48,7 +48,7 @@ RAISES = """class Raises:
 DEAF = """def deaf():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print('the child is', os.getpid(), flush=True)
-            time.sleep(3600)
+            threading.Event().wait(3600)
         self.child = multiprocessing.get_context('fork').Process(target=deaf, daemon=True)
         self.child.start()"""
 PRINTS = """ctypes.CDLL(None).printf(b'a library has said it')

@@ -316,6 +316,25 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
 
 
+def test_a_lost_context_that_the_driver_does_not_reset_is_not_left_behind(library, driver):
+    """Its memory would take a later context of that GPU with it."""
+    cuda = Cuda(library)
+    memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="error 700"):
+        memory.to_host(0, ctypes.addressof(data), 4)
+    driver.fail_copy.value, driver.current.value, resets = 0, 1, driver.resets.value
+    with pytest.raises(Unavailable, match="cuDevicePrimaryCtxReset_v2: error 101"):
+        cuda.open(handle(32), 0)
+    driver.current.value = 0
+    other = cuda.open(handle(32), 0)
+    assert driver.resets.value == resets + 2
+    del memory
+    given_back(cuda, 0)
+    assert driver.resets.value == resets + 2
+    other.to_host(0, ctypes.addressof(data), 4)
+
+
 @pytest.mark.parametrize("lends", [False, True])
 @pytest.mark.parametrize("refuses", [False, True])
 def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, lends, refuses):

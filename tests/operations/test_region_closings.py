@@ -11,8 +11,9 @@ import pytest
 from tests.native.helpers import HostDevice
 from tests.operations.helpers import registered
 from tests.waiting import until
-from tisfast.errors import BadRequest, Unavailable
+from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
+from tisfast.native.cuda import Unopened
 from tisfast.operations.regions import ClientRegions
 
 
@@ -73,6 +74,25 @@ def test_what_is_opened_when_nobody_waits_any_more_is_closed_first(regions, devi
         device.may_open.set()
         await device.closes_before(told)
 
+    registered(late)
+
+
+def test_a_refusal_to_close_what_is_opened_in_vain_and_late_is_told(regions, device, monkeypatch):
+    def refused(handle, gpu):
+        device.opening.set()
+        device.may_open.wait()
+        raise Unopened("no range", unclosed={"server": "the server (no)"})
+
+    async def late():
+        with monkeypatch.context() as short, pytest.raises(Unavailable, match="has not done a call within 0.1 s"):
+            short.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
+            await regions.register_cuda("c", device.handle("a"), 0, 10)
+        told = regions.unregister_cuda("c")
+        device.may_open.set()
+        with pytest.raises(Internal, match="the driver refuses that in the server .no."):
+            await told
+
+    device.open = refused
     registered(late)
 
 

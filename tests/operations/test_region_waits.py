@@ -210,11 +210,13 @@ def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, d
                 await regions.register_cuda("c", device.handle("nosuch"), 0, 10)
         with pytest.raises(Internal):
             await regions.unregister_cuda("c")
-        if system:
+        if system:  # it is somebody else's, most likely
             with ShmFile(bytes(10)) as file:
                 regions.register_system("c", file.key, 0, 10)
-        else:
-            await register("c")
+            with pytest.raises(Internal):
+                await regions.unregister_cuda("c")
+            regions.unregister_system("c")
+        await register("c")
         await regions.unregister_cuda("c")
 
     registered(again)
@@ -231,6 +233,14 @@ def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, mo
         with pytest.raises(Internal):
             await regions.unregister_cuda("")
         await register("e")
+        unclosed = await register("f")
+        unclosed["who"] = "instance m_0_0 (no)"
+        regions.unregister_cuda("f").cancel()
+        await comes_true(lambda: not regions.unfinished())
+        with pytest.raises(Unavailable, match="which is the limit"):
+            await register("g")
+        unclosed.clear()  # it went with its process
+        await register("g")
 
     monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
     registered(never_asked)

@@ -75,6 +75,22 @@ def test_a_share_is_tried_again_after_its_time(server, opens):
     assert found.memory() is found.memory()
 
 
+def test_a_finaliser_that_opens_it_in_the_middle_leaves_one_open(monkeypatch):
+    """A model's, which the collector calls in the middle of anything."""
+    closed, found = [], share()
+
+    def opens(handle):
+        made = SimpleNamespace(address=0, close=lambda: closed.append(made))
+        if not found.failed:
+            found.failed = "once"
+            found.memory()
+        return made
+
+    monkeypatch.setattr(foreign_memory, "OpenedMemory", opens)
+    assert found.memory() is found.memory()
+    assert len(closed) == 1 and closed[0] is not found.opened
+
+
 def test_the_server_is_told_again_where_the_second_try_fails(server, opens):
     opens(REFUSED, REFUSED)
     found = share()

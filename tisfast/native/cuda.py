@@ -282,7 +282,7 @@ class _Device:
         self.lent = 0
         self.over: Future[None] = Future()
         self._is_reset = False
-        self._left: deque[Unclosed] = deque(maxlen=limits.REGIONS_MAX)  # of what is open until the context goes
+        self._left: deque[Unclosed] = deque(maxlen=limits.GPU_REFUSALS_MAX)  # of what is open until the context goes
         self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
@@ -390,8 +390,8 @@ class _Device:
 
     def check_anew(self) -> None:
         """Raises Unavailable while its lost context must stay."""
-        if self.stays:
-            raise Unavailable(self.stays)
+        if why := self.stays:
+            raise Unavailable(why)
 
     def reset(self) -> None:
         """A lost context makes room for a new one.  Raises _Failed."""
@@ -583,8 +583,8 @@ class Cuda:
             known = self._devices.get(number)
             if known is not None and known.lost:
                 known.check_anew()
-                del self._devices[number]
                 known.reset()
+                del self._devices[number]
             if number not in self._devices:
                 self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
             return self._devices[number]

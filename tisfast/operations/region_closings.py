@@ -157,6 +157,13 @@ class Closings:
             )
         return late
 
+    def tidied(self) -> int:
+        """Forget what was refused and is closed all the same: how much there is then."""
+        for name, what in [(name, one) for name, each in self._of.items() for one in each if one.done.done()]:
+            if not what.refusals:
+                self._forget(name, what)
+        return len(self)
+
     def used_again(self, name: str) -> None:
         """A region of this name is registered: who unregisters that does not ask for what was told before."""
         for each in [one for one in self._of.get(name, ()) if one.told]:
@@ -169,7 +176,7 @@ class Closings:
         elif not what.told:
             what.told = time.monotonic()
             self._told[what] = name
-            if len(self._told) > limits.REGIONS_MAX:
+            if len(self._told) > limits.GPU_REFUSALS_MAX:
                 oldest = next(iter(self._told))
                 self._forget(self._told[oldest], oldest)
 
@@ -266,6 +273,7 @@ async def _closed(devices: Devices, device: int, used: Removed | None = None) ->
     await lane.passed()
     await lane.passed()  # until then the thread that opened the memory may have referred to it
     await devices.ready(device, None)  # it may have been lost until then, and goes with its context
+    await lane.passed()
 
 
 def _texts(unclosed: Sequence[Unclosed]) -> list[str]:

@@ -77,7 +77,7 @@ class ClientRegions:
         self.check_may_register(name, "system")
         _check_key(name, key)
         self._check_name(name)
-        self._add(SystemRegion(name, key, _open(name, key), offset, byte_size))
+        self.table.add(SystemRegion(name, key, _open(name, key), offset, byte_size))
 
     def unregister_system(self, name: str) -> None:
         """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
@@ -142,7 +142,8 @@ class ClientRegions:
             if self._coming.get(name) is not coming:
                 raise Unavailable(f"shared memory region '{name}' was unregistered while it was being registered")
             gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
-            self._add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+            self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
+            self._closings.used_again(name)
         except TisError:
             unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
@@ -183,7 +184,12 @@ class ClientRegions:
             unclosed: list[Unclosed] = []
 
             def opened() -> DeviceMemory:
-                memory = devices.open(raw_handle, device_id)
+                try:
+                    memory = devices.open(raw_handle, device_id)
+                except Unopened as error:
+                    if error.unclosed is not None:
+                        unclosed.append(error.unclosed)
+                    raise
                 unclosed.append(memory.unclosed)
                 return memory
 
@@ -192,9 +198,9 @@ class ClientRegions:
             except (Overdue, asyncio.CancelledError):
                 coming.closing = closing(devices, device_id, unclosed)  # the driver may still open it
                 raise
-            except Unopened as error:
-                if error.unclosed is not None:
-                    coming.closing = closing(devices, device_id, [error.unclosed])
+            except Unopened:
+                if unclosed:
+                    coming.closing = closing(devices, device_id, unclosed)
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
@@ -263,15 +269,12 @@ class ClientRegions:
                 f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
                 f"{limits.REGION_NAME_BYTES_MAX} is the limit"
             )
-        if len(self.table) + len(self._coming) + len(self._closings) >= limits.REGIONS_MAX:
+        free = limits.REGIONS_MAX - len(self.table) - len(self._coming)
+        if len(self._closings) >= free and self._closings.tidied() >= free:
             raise Unavailable(
                 f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered or "
                 "being closed, which is the limit; unregister those that are no longer used"
             )
-
-    def _add(self, region: Region) -> None:
-        self.table.add(region)
-        self._closings.used_again(region.name)
 
     def _chosen(self, name: str, *, cuda: bool) -> list[Region]:
         if not name:

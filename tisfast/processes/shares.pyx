@@ -39,7 +39,7 @@ cdef class ShareTable:
         self.open = {}
         self.closing = set()
         self.unclosed = []
-        self.refused = []
+        self.refused = deque(maxlen=IDS_MAX)
         self.shares = {}
         self.free = deque()
         self.unused = 1

@@ -42,7 +42,7 @@ _UNCLOSED = (
     "the driver does not close GPU memory of another process that this instance had open ({}): it stays open until the "
     "instance ends. This is said once, and there may be more such memory later"
 )
-_OPENING = threading.Lock()
+_OPENING = threading.RLock()
 
 
 class Share:
@@ -69,13 +69,17 @@ class Share:
         """
         if time.monotonic() < self.failed_until:
             raise CudaError(self.failed)
-        with _OPENING:  # two threads would open it twice, and one of them is never closed
+        with _OPENING:  # two threads would open it twice
             if self.opened is None:
                 try:
-                    self.opened = OpenedMemory(self.handle)
+                    made = OpenedMemory(self.handle)
                 except CudaError as error:
                     self.refuse(error)
                     raise
+                if self.opened is None:
+                    self.opened = made
+                else:
+                    made.close()  # a finaliser of the model's came between
         return self.opened
 
     def refuse(self, error):
