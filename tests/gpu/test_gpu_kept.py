@@ -356,9 +356,9 @@ def test_who_unregisters_what_a_request_uses_is_not_told_that_the_gpu_hangs(star
             until((tmp_path / "begun").exists, "the model executes")
             if waits:  # behind what the instance has been given already
                 answers += [threads.submit(infer, False) for _ in range(4)]
-                until(lambda: server.pending("m") >= 3, "the queue is not empty")
+                until(lambda: server.pending("m") == 4, "they wait")
                 answers.append(threads.submit(infer, True))
-                until(lambda: server.pending("m") >= 4, "the request waits")
+                until(lambda: server.pending("m") == 5, "the request waits")
             status, answer = unregister(server)
         finally:
             (tmp_path / "go").touch()
