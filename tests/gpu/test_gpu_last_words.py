@@ -28,7 +28,7 @@ from tisfast_worker import limits
     1,
 ).replace("    def answer(self, tensor):", "    def answer(self, tensor):\n        ANSWERS")
 WITHOUT_FLUSH = "sys.stdout = type('Tee', (), {'write': lambda self, text: len(text)})()"
-BLOCKED = """limits.LEAVING_SECONDS_MAX = 2
+BLOCKED = """limits.LAST_STEPS_SECONDS_MAX = 2
         read, write = os.pipe()
         os.set_blocking(write, False)
         while True:

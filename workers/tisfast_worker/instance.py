@@ -124,7 +124,7 @@ def _leave(thread, why):
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.setitimer(signal.ITIMER_REAL, limits.LEAVING_SECONDS_MAX)
+        signal.setitimer(signal.ITIMER_REAL, limits.LAST_STEPS_SECONDS_MAX)
         _try(lambda: thread.log("ERROR", why, "instance.py", 0))
         _try(_end_children)
         # Who answers this has read all that was said before.

@@ -12,7 +12,7 @@ CONNECT_SECONDS_MAX = 30
 """Seconds for the control handshake; past it the server has gone or does not speak ZMTP."""
 STOPPED_FLUSH_SECONDS_MAX = 5
 """Seconds that the last control messages may take to leave before the process ends."""
-LEAVING_SECONDS_MAX = 10
+LAST_STEPS_SECONDS_MAX = 10
 """Seconds that an instance which can serve no more has for what it has still to say; then the kernel ends it."""
 CHILDREN_END_SECONDS_MAX = 1
 """Seconds that processes of such an instance's model have to end by themselves; then they are killed."""
