@@ -282,18 +282,13 @@ def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Pla
     if settings.cpu_only:
         return Placement(())
     names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
-    for number, limit in settings.gpu_limits:
+    limited = [(number, f"--model-load-gpu-limit={number}:{limit:g} limits") for number, limit in settings.gpu_limits]
+    lent = [(number, f"--cuda-memory-pool-byte-size={number}:{nbytes} lends") for number, nbytes in settings.cuda_pools]
+    for number, what in [*limited, *lent]:
         if number >= len(names):
             log.warning(
-                "--model-load-gpu-limit=%d:%g limits nothing: there is no GPU %d, models may use %d GPUs here, counted "
-                "from 0", number, limit, number, len(names),
-            )  # fmt: skip
-    for number, nbytes in settings.cuda_pools:
-        if number >= len(names):
-            log.warning(
-                "--cuda-memory-pool-byte-size=%d:%d lends nothing: there is no GPU %d, models may use %d GPUs here, "
-                "counted from 0", number, nbytes, number, len(names),
-            )  # fmt: skip
+                "%s nothing: there is no GPU %d, models may use %d GPUs here, counted from 0", what, number, len(names)
+            )
     return Placement(
         names,
         gpus,

@@ -304,8 +304,9 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     @contextlib.asynccontextmanager
     async def make(served: ServedModel, planned: Sequence[PlannedInstance]) -> AsyncIterator[list[Instance]]:
         async with context.commons.placement.placing(config.name, planned) as added:
-            placed.update((each, place.instance) for each, place in zip(planned, added, strict=True))
-            yield [make_one(served, each, place) for each, place in zip(planned, added, strict=True)]
+            pairs = list(zip(planned, added, strict=True))
+            placed.update((each, place.instance) for each, place in pairs)
+            yield [make_one(served, *each) for each in pairs]
 
     def moved(planned: Iterable[PlannedInstance]) -> None:
         there, signature = set(planned), runtime.signature

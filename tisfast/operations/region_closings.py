@@ -232,13 +232,13 @@ class Removed:
 
         def gone() -> None:  # in a finaliser, in any thread
             with suppress(RuntimeError):  # the server ends
-                loop.call_soon_threadsafe(_told, future)
+                loop.call_soon_threadsafe(_finish, future)
 
         self._gone.then(gone)
         await future
 
 
-def _told(future: asyncio.Future[None]) -> None:
+def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():  # else it was cancelled, with who waits
         future.set_result(None)
 
