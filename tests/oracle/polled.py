@@ -77,6 +77,7 @@ def infer(server: Server, model: str) -> float | str:
 
 
 def facts(server: Server, model: str) -> Facts:
+    """Of three moments, one behind the other."""
     _, index = asked(server, Request("POST", "/v2/repository/index"))
     states = {each.get("version", ""): each.get("state", "") for each in index if each["name"] == model}
     return Facts(infer(server, model), states, asked(server, Request("GET", "/v2/health/ready"))[0] == 200)
@@ -88,6 +89,11 @@ def settled(server: Server, model: str, wanted: Callable[[Facts], bool]) -> Fact
     while not wanted(found := facts(server, model)) and time.monotonic() < deadline:
         time.sleep(0.1)  # what a poll has done gives no event
     return found
+
+
+def becomes(server: Server, model: str, wanted: Facts) -> None:
+    """In the end all are as wanted: one of them alone may be so before the others are."""
+    assert settled(server, model, lambda found: found == wanted) == wanted
 
 
 def adds(number: float) -> Callable[[Facts], bool]:
