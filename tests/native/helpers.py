@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tisfast.errors import Internal
 from tisfast.executor import Lane
-from tisfast.native.cuda import Gone, Unopened, hangs
+from tisfast.native.cuda import Gone, Unopened
+from tisfast.native.cuda_lanes import hangs
 
 
 class ShmFile:

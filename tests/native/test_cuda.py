@@ -13,7 +13,8 @@ import pytest
 
 from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Cuda, CudaMissing, OneCuda, Unopened
+from tisfast.native.cuda import Cuda, OneCuda, Unopened
+from tisfast.native.cuda_driver import CudaMissing
 
 SOURCE = r"""
 #include <stdint.h>

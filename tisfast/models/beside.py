@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tisfast import limits
 from tisfast.errors import TisError, Unavailable
-from tisfast.native.cuda import HANGS
+from tisfast.native.cuda_lanes import HANGS
 from tisfast.types import Status
 
 if TYPE_CHECKING:

@@ -23,7 +23,9 @@ from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.executor import Lane, deadline
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
-from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, Holder, driver_lane
+from tisfast.native.cuda import Allocated, Cuda, Holder
+from tisfast.native.cuda_driver import UUID_BYTES, CudaMissing
+from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, OUT_OF_MEMORY, CudaSharing
 from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
