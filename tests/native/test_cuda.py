@@ -13,8 +13,9 @@ import pytest
 
 from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Cuda, OneCuda, Unopened
+from tisfast.native.cuda import Cuda, OneCuda
 from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import Unopened
 
 SOURCE = r"""
 #include <stdint.h>

@@ -12,7 +12,7 @@ from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Devices, Gone, Holder, Unclosed
+from tisfast.native.cuda_faces import Devices, Gone, Holder, Unclosed
 from tisfast.native.cuda_lanes import hangs
 from tisfast.native.region import DeviceFile, Region
 

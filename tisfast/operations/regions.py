@@ -12,8 +12,8 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
 from tisfast.executor import Lane, Overdue, deadline
-from tisfast.native.cuda import OWNER_GONE, DeviceMemory, Devices, Unclosed, Unopened
 from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import OWNER_GONE, DeviceMemory, Devices, Unclosed, Unopened
 from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion

@@ -23,8 +23,9 @@ from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.executor import Lane, deadline
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
-from tisfast.native.cuda import Allocated, Cuda, Holder
+from tisfast.native.cuda import Allocated, Cuda
 from tisfast.native.cuda_driver import UUID_BYTES, CudaMissing
+from tisfast.native.cuda_faces import Holder
 from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, OUT_OF_MEMORY, CudaSharing
 from tisfast.native.memory import Block, MemoryFile

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.native.cuda import Holder
+from tisfast.native.cuda_faces import Holder
 
 cdef object log = logging.getLogger("tisfast.processes")
 
