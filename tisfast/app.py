@@ -396,6 +396,7 @@ class Server:
             supervisor.pinned,
             supervisor.lent,
             self._regions_by_kind,
+            self._cuda.conditions,
         )
         return MetricsRoutes(sources, shown)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
@@ -51,7 +51,7 @@ class _Device:
         """on_lost: called, in any thread, with `number` when a call has found the context lost."""
         self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
         self._on_lost = partial(on_lost, number)
-        self.lost = ""
+        self.lost, self._losing = "", threading.Lock()
         self.lent = 0
         self.over: Future[None] = Future()
         self._is_reset = False
@@ -73,12 +73,18 @@ class _Device:
             self._driver.call("cuCtxSetCurrent", self._context)
             self._driver.call(name, *arguments)
         except Failed as error:
-            if error.is_fatal and not self.lost:
-                self.lost = str(error)
-                text = "the server has lost %s (%s): CUDA regions there must be unregistered and registered again"
-                log.error(text, self._name, self.lost)
-                self._on_lost()
+            if error.is_fatal:
+                self._lose(str(error))
             raise
+
+    def _lose(self, reason: str) -> None:
+        """Both threads may find it at one moment."""
+        with self._losing:
+            if self.lost:
+                return
+            self.lost = reason
+        self.lanes.losses.lost(self.lanes.doing, reason)
+        self._on_lost()
 
     def copy(self, name: str, to: int, source: int, nbytes: int, remedy: str) -> None:
         """remedy: of a failure, behind the driver's reason.  Raises Internal."""
@@ -107,7 +113,7 @@ class _Device:
         return self._at_end_of(memory, partial(self._take_back, base))
 
     def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
-        ending = weakref.finalize(memory, _let_go, self.lanes.long, work, memory.gone)
+        ending = weakref.finalize(memory, _let_go, self.lanes, work, self.lanes.doing, memory.gone)
         ending.atexit = False
         return ending
 
@@ -175,8 +181,9 @@ class _Device:
             self._left.popleft().pop(self, None)
 
 
-def _let_go(lane: Lane, work: Callable[[], None], gone: Gone) -> None:
-    lane.post(work)
+def _let_go(lanes: Lanes, work: Callable[[], None], what: str, gone: Gone) -> None:
+    """what: it was made for."""
+    lanes.long.post(work, what)
     gone.tell()
 
 
@@ -266,6 +273,20 @@ class Allocated(_Memory):
         return bool(self._device.lost)
 
 
+_Made = TypeVar("_Made", _Opened, Allocated)
+
+
+class GpuCondition(NamedTuple):
+    """How the server gets on with a GPU.  losses: how often it has lost it; is_lost: it has not used it again since;
+    hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
+    """
+
+    device: int
+    losses: int
+    is_lost: bool
+    hangs: bool
+
+
 class Cuda:
     """This machine's GPUs.  Raises CudaMissing when there is none that can be used."""
 
@@ -322,7 +343,7 @@ class Cuda:
                 "has lost may need that"
             ) from error
         try:
-            return _Opened(on, handle)
+            return self._working(on, _Opened(on, handle))
         except Failed as error:
             is_full = error.code == OUT_OF_MEMORY
             raise Unopened(str(error), is_full=is_full, is_lost=bool(on.lost), unclosed=error.unclosed) from error
@@ -346,9 +367,24 @@ class Cuda:
     def allocate(self, device: int, nbytes: int) -> Allocated:
         """Memory on a GPU by its number here, for other processes to open.  Raises Unavailable."""
         try:
-            return Allocated(self._device(device), nbytes)
+            on = self._device(device)
+            return self._working(on, Allocated(on, nbytes))
         except Failed as error:
             raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
+
+    def conditions(self) -> list[GpuCondition]:
+        """Of the GPUs that were used, or tried.  Waits for none."""
+        return [
+            GpuCondition(number, lanes.losses.count, lanes.losses.is_lost, lanes.hang)
+            for number, lanes in self._lanes.items()
+            if lanes.are_used
+        ]
+
+    def _working(self, on: _Device, made: _Made) -> _Made:
+        """What a device has just made: one that is begun anew works, then."""
+        if not on.lost:
+            on.lanes.losses.works()
+        return made
 
     def _device(self, number: int) -> _Device:
         """One whose context was lost is begun anew.  Raises Failed, Unavailable."""
@@ -386,6 +422,10 @@ class OneCuda:
             if self._made is None:
                 self._made = Cuda()
             return self._made
+
+    def conditions(self) -> list[GpuCondition]:
+        """See Cuda; of none before the driver has begun."""
+        return [] if self._made is None else self._made.conditions()
 
     @property
     def busy(self) -> list[str]:

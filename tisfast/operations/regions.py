@@ -188,7 +188,8 @@ class ClientRegions:
                 return memory
 
             try:
-                return await lane.call(opened, left(), of=limits.GPU_REGION_SECONDS_MAX)
+                whole = limits.GPU_REGION_SECONDS_MAX
+                return await lane.call(opened, left(), of=whole, what=f"region '{name:.60}'")
             except (Overdue, asyncio.CancelledError):
                 coming.closing = closing(devices, device_id, unclosed)  # the driver may still open it
                 raise
