@@ -176,7 +176,7 @@ class Lane(Executor):
         return self.start(functools.partial(fn, *args, **kwargs))
 
     def start(self, work: Callable[[], T], what: str = "") -> Future[T]:
-        """The same."""
+        """The same, of work that says what it is for."""
         if len(self._orders) >= self._most:
             raise Unavailable(
                 f"{self._most} calls wait for {self.whose}, which is the limit: it hangs, or is busy with others' "
