@@ -171,13 +171,20 @@ def test_what_a_call_keeps_goes_on_the_loop_when_the_thread_has_let_go_of_it(lan
 
 
 class Watched:
-    """Two lanes of one GPU, and what is said of them: the lane, and how many wait.  What hangs does so until `open`."""
+    """Two lanes of one GPU, and what is said of them: the lane, and how many wait.  What hangs does so until `open`.
+
+    over: the lanes that were said to have ended what hung, and after how long.
+    """
 
     SECONDS = 0.05
 
     def __init__(self):
-        self.said, self.now = [], 1.0
-        self.watch = Watch(self.SECONDS, lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)))
+        self.said, self.over, self.now = [], [], 1.0
+        self.watch = Watch(
+            self.SECONDS,
+            lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)),
+            lambda lane, seconds: self.over.append((self.lanes.index(lane), seconds)),
+        )
         self.lanes = [Lane(9, "test-watched", "GPU 7", "", self.watch) for _ in range(2)]
         self.gates = []
 
@@ -224,9 +231,10 @@ def test_what_hangs_is_said_once_until_it_has_gone_on(watched):
         use.lanes[0].submit(tuple)
         for _ in range(3):
             await use.looked()
-        assert use.said == [(0, 2)]
+        assert use.said == [(0, 2)] and use.over == []
         use.open()
         await use.idle()
+        assert [lane for lane, _ in use.over] == [0] and use.over[0][1] > use.SECONDS
         use.lanes[1].submit(use.gate())
         await until(lambda: len(use.said) == 2)
         assert use.said[1] == (1, 1)
@@ -242,8 +250,28 @@ def test_one_that_hangs_is_said_when_another_one_that_was_said_has_gone_on(watch
         use.gates.pop(0).set()
         await until(lambda: len(use.said) == 2)
         assert use.said == [(0, 1), (1, 1)]
+        assert [lane for lane, _ in use.over] == [0]
+        use.open()
+        await use.idle()
+        assert [lane for lane, _ in use.over] == [0, 1]
 
     watched(hangs)
+
+
+def test_what_ends_as_it_is_said_to_hang_is_said_to_be_over_once(watched):
+    async def ends(use):
+        def ended(lane, waiting):
+            use.open()
+            while lane.is_busy:
+                pass
+            use.said.append(waiting)
+
+        use.watch._say = ended
+        use.lanes[0].submit(use.gate())
+        await until(lambda: use.over)
+        assert use.said == [1] and [lane for lane, _ in use.over] == [0]
+
+    watched(ends)
 
 
 @pytest.mark.parametrize("who", ["nobody", "a request that is refused", "a client that leaves", "who unregisters"])

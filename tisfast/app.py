@@ -36,7 +36,9 @@ from tisfast.models.gpu_placement import placement
 from tisfast.models.loader import SharedResources
 from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
-from tisfast.native.cuda import CudaMissing, Devices, OneCuda
+from tisfast.native.cuda import OneCuda
+from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import Devices
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.nvml import open_nvml
 from tisfast.operations.control_access import HttpGate, control_gate
@@ -394,6 +396,7 @@ class Server:
             supervisor.pinned,
             supervisor.lent,
             self._regions_by_kind,
+            self._cuda.conditions,
         )
         return MetricsRoutes(sources, shown)
 

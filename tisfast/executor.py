@@ -65,9 +65,9 @@ class _Order(Future[Any]):
 class _LaneOrder(_Order):
     """When it is cancelled, it leaves the lane, too."""
 
-    def __init__(self, waiting: deque[_LaneOrder], work: Callable[[], Any], *, is_awaited: bool) -> None:
+    def __init__(self, waiting: deque[_LaneOrder], work: Callable[[], Any], what: str, *, is_awaited: bool) -> None:
         super().__init__(work)
-        self._waiting = waiting
+        self._waiting, self.what = waiting, what
         self.is_awaited = is_awaited
 
     def cancel(self) -> bool:
@@ -120,7 +120,7 @@ class Lane(Executor):
 
     most: how much may wait; whose: what it may hang at, for errors; remedy: what to do then; watch: says when it takes
     long.  `post` from any thread, `submit` too where nobody watches, the rest on a loop.  Finalisers post in the middle
-    of anything, so nothing here takes a lock of Python's.
+    of anything, so nothing here takes a lock of Python's.  what: the work is for, as `doing` gives it.
     """
 
     def __init__(self, most: int, name: str, whose: str, remedy: str, watch: Watch | None = None) -> None:
@@ -134,7 +134,19 @@ class Lane(Executor):
         self._since = 0.0
         if watch is not None:
             watch.lanes.append(self)
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its thread has ever been at work."""
+        return self._begun > 0
+
+    @property
+    def doing(self) -> str:
+        """What the work is for that its thread is at, asked for by that work; "" where nobody has said so."""
+        current = self._current if threading.current_thread() is self._thread else None
+        return "" if current is None else current.what
 
     @property
     def is_busy(self) -> bool:
@@ -161,6 +173,10 @@ class Lane(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` in the thread, after all that came before, unless it is cancelled first.  Raises Unavailable."""
+        return self.start(functools.partial(fn, *args, **kwargs))
+
+    def start(self, work: Callable[[], T], what: str = "") -> Future[T]:
+        """The same, of work that says what it is for."""
         if len(self._orders) >= self._most:
             raise Unavailable(
                 f"{self._most} calls wait for {self.whose}, which is the limit: it hangs, or is busy with others' "
@@ -168,22 +184,32 @@ class Lane(Executor):
             )
         if self._watch is not None:
             self._watch.begin()
-        return self._put(functools.partial(fn, *args, **kwargs), is_awaited=True)
+        return self._put(work, what, is_awaited=True)
 
-    def post(self, work: Callable[[], Any]) -> None:
+    def post(self, work: Callable[[], Any], what: str = "") -> None:
         """The same for what gives memory back: never refused, and also while garbage is collected."""
-        self._put(work)
+        self._put(work, what)
 
     def passed(self) -> asyncio.Future[None]:
         """Done when all that came before is.  Never refused.  On a loop."""
         return asyncio.wrap_future(self._put(_nothing))
 
-    async def call(self, work: Callable[[], T], seconds: float, kept: object = None, *, of: float = 0.0) -> T:
+    def when_ended(self, number: int, tell: Callable[[object], None]) -> None:
+        """Call this, with something, when its thread has ended this piece of work (`current`), in whatever thread."""
+        order = self._current
+        if order is not None and self._begun == number:
+            order.add_done_callback(tell)
+        else:
+            tell(None)
+
+    async def call(  # noqa: PLR0913 - of one call
+        self, work: Callable[[], T], seconds: float, kept: object = None, *, of: float = 0.0, what: str = ""
+    ) -> T:
         """What `work` returns.  Raises Unavailable after so many seconds, or Overdue, and what comes of it is dropped.
 
         kept: stays until the thread has let go of it, whoever waits; of: the seconds that these are the rest of.
         """
-        source = self.submit(work)
+        source = self.start(work, what)
         future = asyncio.wrap_future(source)
         future.add_done_callback(functools.partial(_heard, kept))
         try:
@@ -199,8 +225,8 @@ class Lane(Executor):
             source.cancel()  # nobody waits for it any more
             del source, future, kept  # the traceback of an error would keep what comes of it later
 
-    def _put(self, work: Callable[[], T], *, is_awaited: bool = False) -> Future[T]:
-        order = _LaneOrder(self._orders, work, is_awaited=is_awaited)
+    def _put(self, work: Callable[[], T], what: str = "", *, is_awaited: bool = False) -> Future[T]:
+        order = _LaneOrder(self._orders, work, what, is_awaited=is_awaited)
         self._orders.append(order)
         if not self._is_rung:
             self._is_rung = True
@@ -225,15 +251,16 @@ class Lane(Executor):
 
 
 class Watch:
-    """Says once that lanes do not end a piece of work that somebody waits behind, until they have.  On a loop.
+    """Says once that lanes do not end a piece of work that somebody waits behind, and when they have.  On a loop.
 
     seconds: how long that takes; say: told one lane that has not ended any for so long, and how much work of all of
-    them somebody waits for.  It looks only while somebody waits.
+    them somebody waits for; over: told, in any thread, the lane that has ended that, and how many seconds it took.  It
+    looks only while somebody waits.
     """
 
-    def __init__(self, seconds: float, say: Callable[[Lane, int], None]) -> None:
+    def __init__(self, seconds: float, say: Callable[[Lane, int], None], over: Callable[[Lane, float], None]) -> None:
         self.lanes: list[Lane] = []
-        self._seconds, self._say = seconds, say
+        self._seconds, self._say, self._over = seconds, say, over
         self._timer: asyncio.TimerHandle | None = None
         self._told: tuple[Lane, int] | None = None  # with the number of its piece of work
 
@@ -259,7 +286,11 @@ class Watch:
             elif number and (self._told is None or self._told[0].current[0] != self._told[1]):
                 self._told = lane, number
                 self._say(lane, sum(each.awaited for each in awaited))
+                lane.when_ended(number, functools.partial(self._tell_over, lane, since))
         self._look_in(soonest)
+
+    def _tell_over(self, lane: Lane, since: float, _ended: object) -> None:
+        self._over(lane, time.monotonic() - since)
 
 
 def _nothing() -> None:

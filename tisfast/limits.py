@@ -566,7 +566,7 @@ GPU_LENDING_SECONDS_MAX: Final = 25
 LENT_REFUSED_SECONDS: Final = 600
 """A model gets its inputs in host memory for so long after an instance could not open memory that the server lends."""
 GPU_CALLS_WAITING_MAX: Final = 1024
-"""Copies and other calls of the driver that wait for one GPU, of each kind (native.cuda.Lanes); beyond, they fail."""
+"""Copies and other calls of the driver that wait for one GPU, of each kind (cuda_lanes.Lanes); beyond, they fail."""
 GPU_COPY_SECONDS_MAX: Final = 60
 """For a GPU to make one copy; then the request is refused, as the GPU hangs."""
 ANSWERS_UNCOPIED_MAX: Final = 16384

@@ -17,7 +17,8 @@ from tests.gpu.hardware import Hardware
 from tests.gpu.stand_in_driver import StandIn, build
 from tests.system.conftest import connect, directory, join, serve, serve_guests, write_model  # noqa: F401 - fixtures
 from tests.system.tensorrt_plans import STAND_IN, environment, parameters
-from tisfast.native.cuda import Cuda, CudaMissing
+from tisfast.native.cuda import Cuda
+from tisfast.native.cuda_driver import CudaMissing
 
 READS = WHERE.replace('"A"', '"B"')
 

@@ -22,7 +22,8 @@ from tests.native.helpers import HostDevice, HostMemory
 from tests.system.helpers import until
 from tests.waiting import until as comes_true
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Cuda, Holder
+from tisfast.native.cuda import Cuda
+from tisfast.native.cuda_faces import Holder
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.memory import Arena
 from tisfast.native.region import DeviceFile

@@ -158,7 +158,7 @@ def test_a_gpu_that_is_lost_as_it_opens_a_handle_is_not_said_to_be_the_client_s_
         "failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: unspecified launch failure: the server "
         "has lost GPU 0 with this call, and begins it anew when a region is registered there: try again"
     )
-    server.says("the server has lost GPU 0")
+    server.says("the server has lost GPU 0, found in a call for region 'r' (cuIpcOpenMemHandle_v2: unspecified launch ")
     client.register_cuda_shared_memory("r", handle, 0, NBYTES)
     assert "was refused" not in server.text()
 

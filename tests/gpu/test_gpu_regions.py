@@ -12,7 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tisfast.native.cuda import Unopened
+from tisfast.native.cuda_faces import Unopened
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)

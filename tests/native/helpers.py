@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tisfast.errors import Internal
 from tisfast.executor import Lane
-from tisfast.native.cuda import Gone, Unopened, hangs
+from tisfast.native.cuda_faces import Gone, Unopened
+from tisfast.native.cuda_lanes import hangs
 
 
 class ShmFile:
@@ -42,7 +43,7 @@ LANE = Lane(1024, "tisfast-host-device", "the host", "")
 
 
 class HostDevice:
-    """native.cuda.Devices without a GPU: a handle is a name padded with zeros."""
+    """cuda_faces.Devices without a GPU: a handle is a name padded with zeros."""
 
     def __init__(self, **memories: bytes) -> None:
         self.memories = {name: bytearray(data) for name, data in memories.items()}
@@ -69,7 +70,7 @@ class HostDevice:
 
 
 class HostMemory:
-    """native.cuda.DeviceMemory without a GPU."""
+    """cuda_faces.DeviceMemory without a GPU."""
 
     is_lent = False
 

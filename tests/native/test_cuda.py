@@ -6,14 +6,18 @@ import asyncio
 import ctypes
 import gc
 import os
+import re
 import subprocess
 import threading
+from functools import partial
 
 import pytest
 
 from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Cuda, CudaMissing, OneCuda, Unopened
+from tisfast.native.cuda import Cuda, OneCuda
+from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import Unopened
 
 SOURCE = r"""
 #include <stdint.h>
@@ -314,6 +318,83 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     del memory
     given_back(cuda, 0)
     assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
+
+
+def lost(caplog):
+    """The lines that say so, without their remedy."""
+    return [each.partition(": CUDA")[0] for each in caplog.messages if "has lost GPU" in each]
+
+
+def used_again(caplog):
+    return [each for each in caplog.messages if "the server uses GPU" in each]
+
+
+def in_thread(lane, work, what):
+    """What a GPU's thread makes of work that is for `what`; of an error its text."""
+    found, passed = [], threading.Event()
+
+    def does():
+        try:
+            found.append(work())
+        except Internal as error:
+            found.append(str(error))
+
+    lane.post(does, what)
+    lane.post(passed.set)
+    assert passed.wait(60)
+    return found.pop()
+
+
+def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(library, driver, caplog):
+    caplog.set_level("INFO")
+    cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
+    assert cuda.conditions() == []
+    memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    assert cuda.conditions() == [(0, 0, False, False)]
+    driver.fail_copy.value = 1
+    for name in "AB":
+        assert "700" in in_thread(memory.lane(4), partial(memory.to_host, 0, address, 4), f"tensor '{name}'")
+    driver.fail_copy.value = 0
+    text = "the server has lost GPU 0, found in a call for tensor 'A' (cuMemcpyDtoHAsync_v2: error 700)"
+    assert lost(caplog) == [text]
+    assert cuda.conditions() == [(0, 1, True, False)]
+    with pytest.raises(Unopened):
+        cuda.open(handle(32, mark=0), 0)  # a context that is begun anew, and has done nothing yet
+    assert used_again(caplog) == [] and cuda.conditions() == [(0, 1, True, False)]
+    for _ in range(2):
+        cuda.open(handle(32), 0).to_host(0, address, 4)
+    (told,) = used_again(caplog)
+    assert re.fullmatch(
+        r"the server uses GPU 0 again, [\d.]+ s after it had lost it: CUDA regions are registered and memory is lent "
+        "there again", told,
+    )  # fmt: skip
+    assert lost(caplog) == [text] and cuda.conditions() == [(0, 1, False, False)]
+
+
+def test_a_loss_in_a_closing_is_told_with_what_the_memory_was_opened_for(library, driver, caplog):
+    cuda = Cuda(library)
+    memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    driver.lose.value = 1
+    del memory
+    given_back(cuda, 0)
+    assert lost(caplog) == [
+        "the server has lost GPU 0, found in a call for region 'r' (cuIpcCloseMemHandle: error 719)"
+    ]
+
+
+def test_memory_that_is_allocated_ends_a_loss_too(library, driver, caplog):
+    caplog.set_level("INFO")
+    cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
+    lent = cuda.allocate(1, 64)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal):
+        lent.from_host(0, address, 4)
+    assert lost(caplog) == ["the server has lost GPU 1 (cuMemcpyHtoDAsync_v2: error 700)"]
+    driver.fail_copy.value = 0
+    del lent
+    given_back(cuda, 1)
+    cuda.allocate(1, 64)
+    assert len(used_again(caplog)) == 1
 
 
 def test_a_lost_context_that_the_driver_does_not_reset_is_not_left_behind(library, driver):

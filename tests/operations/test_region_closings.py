@@ -13,7 +13,7 @@ from tests.operations.helpers import registered
 from tests.waiting import until
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda import Unopened
+from tisfast.native.cuda_faces import Unopened
 from tisfast.operations.regions import ClientRegions
 
 

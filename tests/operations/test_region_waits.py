@@ -13,7 +13,7 @@ from tests.operations.helpers import registered
 from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda import Holder
+from tisfast.native.cuda_faces import Holder
 from tisfast.operations.regions import ClientRegions
 
 

@@ -13,7 +13,8 @@ from tests.native.helpers import HostDevice, ShmFile
 from tests.operations.helpers import Served, ask, registered, registry
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
-from tisfast.native.cuda import CudaMissing, Unopened
+from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import Unopened
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service

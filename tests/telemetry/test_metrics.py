@@ -13,6 +13,7 @@ from tests.operations.helpers import Served, ask, registry
 from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.engine.response_cache import LocalStore, ModelCache
+from tisfast.native.cuda import GpuCondition
 from tisfast.native.nvml import GpuReading
 from tisfast.processes.gpu_pool import LentMemory
 from tisfast.telemetry.metrics import MetricsRoutes, Sources
@@ -47,10 +48,12 @@ OWN = {
 PARTS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
 
 
-def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, memory=(), lent=(), **shown):
+def routes(
+    *served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, memory=(), lent=(), used_gpus=(), **shown
+):
     sources = Sources(
         found or registry(*served), lambda: restarts, lambda: loads, gpus, memory=lambda: memory, lent=lambda: lent,
-        regions=lambda: {"system": 3, "cuda": 2},
+        regions=lambda: {"system": 3, "cuda": 2}, used_gpus=lambda: used_gpus,
     )  # fmt: skip
     return MetricsRoutes(sources, MetricsSettings(**shown), now, math.inf)
 
@@ -86,6 +89,20 @@ def test_regions_and_lent_memory_are_shown_by_their_kind_and_gpu():
     assert found["tisfast_gpu_lent_bytes", "1"] == 2 << 24
     assert (found["tisfast_gpu_lent_parts", "1", "lent"], found["tisfast_gpu_lent_parts", "1", "free"]) == (2, 1)
     assert "tisfast_gpu_lent" not in scrape()
+
+
+def test_gpus_that_the_server_uses_are_shown_with_their_losses_and_what_they_are_down_for():
+    used = GpuCondition(0, 3, is_lost=True, hangs=False), GpuCondition(2, 0, is_lost=False, hangs=True)
+    found = samples(scrape(used_gpus=used))
+    assert {key: value for key, value in found.items() if key[0].startswith("tisfast_gpu_")} == {
+        ("tisfast_gpu_losses_total", "0"): 3,
+        ("tisfast_gpu_losses_total", "2"): 0,
+        ("tisfast_gpu_down", "0", "lost"): 1,
+        ("tisfast_gpu_down", "0", "hangs"): 0,
+        ("tisfast_gpu_down", "2", "lost"): 0,
+        ("tisfast_gpu_down", "2", "hangs"): 1,
+    }
+    assert "tisfast_gpu_" not in scrape()
 
 
 def test_help_texts_are_tritons():

@@ -26,7 +26,7 @@ F3 = struct.pack("<3f", 1, 2.5, -3)
 
 
 class Memory:
-    """A client's memory: native.cuda.DeviceMemory over a bytearray."""
+    """A client's memory: cuda_faces.DeviceMemory over a bytearray."""
 
     def __init__(self, data: bytes) -> None:
         self.nbytes = len(data)

@@ -43,7 +43,7 @@ def opens(monkeypatch):
     def order(*errors):
         left = list(errors)
 
-        def open_it(handle):
+        def open_it(handle, of_client=False):
             assert handle == HANDLE
             error = left.pop(0) if left else None
             if error is not None:
@@ -79,7 +79,7 @@ def test_a_finaliser_that_opens_it_in_the_middle_leaves_one_open(monkeypatch):
     """A model's, which the collector calls in the middle of anything."""
     closed, found = [], share()
 
-    def opens(handle):
+    def opens(handle, of_client):
         made = SimpleNamespace(address=0, close=lambda: closed.append(made))
         if not found.failed:
             found.failed = "once"

@@ -15,7 +15,8 @@ from tisfast.bench.templates import Step
 from tisfast.client import Client
 from tisfast.client.regions import ALIGNMENT, Region
 from tisfast.errors import BadRequest, TisError, Unavailable
-from tisfast.native.cuda import Cuda, CudaMissing
+from tisfast.native.cuda import Cuda
+from tisfast.native.cuda_driver import CudaMissing
 from tisfast.wire.buffer_tensor import BufferTensor
 from tisfast.wire.client_request import WantedOutput
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tisfast import limits
 from tisfast.errors import TisError, Unavailable
-from tisfast.native.cuda import HANGS
+from tisfast.native.cuda_lanes import HANGS
 from tisfast.types import Status
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CopyOrder:
                 raise Unavailable(
                     f"{limits.COPIES_WAITING_MAX} long copies wait to be made, which is the limit; retry later"
                 )
-            self._current = (self._copies if lane is None else lane).submit(work)
+            self._current = self._copies.submit(work) if lane is None else lane.start(work, what)
         except TisError as error:
             self._loop.call_soon(self._tell, (error.status, f"{what}: {error.message}" if what else error.message))
             return

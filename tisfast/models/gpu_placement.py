@@ -22,7 +22,7 @@ from tisfast.config.instance_groups import PlannedInstance, UsableGpus
 from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda import HANGS
+from tisfast.native.cuda_lanes import HANGS
 from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:

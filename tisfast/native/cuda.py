@@ -1,7 +1,8 @@
 """Device memory of other processes, opened by CUDA IPC handle, through the driver's library.  Layer 1 (native).
 
 The library is loaded when the first handle comes, never at import: a server without a GPU does not look for one.  The
-two protocols are all that the rest of the server knows of GPUs; the tests put their own memory behind them.
+two protocols of cuda_faces are all that the rest of the server knows of GPUs; the tests put their own memory behind
+them.
 
 A GPU may hang, and with it every call that waits for it.  So all calls for one GPU are made by two threads of its own
 (`Lanes`), one for short copies and one for all the rest: nobody else waits, neither the loop nor other GPUs.
@@ -21,251 +22,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
-from tisfast.executor import Lane, Watch
-from tisfast.types import HANDLE_BYTES
+from tisfast.executor import Lane
+from tisfast.native.cuda_driver import LIBRARY, OUT_OF_MEMORY, POINTER, CudaMissing, Driver, Failed, Handle
+from tisfast.native.cuda_faces import DeviceMemory, Gone, Holder, Unclosed, Unopened
+from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
-UUID_BYTES: Final = 16
-LIBRARY: Final = "libcuda.so.1"
-THE_DRIVER: Final = "the NVIDIA driver"
-HANGS: Final = (
-    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
-    "the server again"
-)
-"""What to do about a GPU that does not do what it is told."""
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
-
-
-def hangs(whose: str) -> str:
-    """Of a GPU, with the remedy."""
-    return f"{whose} hangs or is busy with others' work. {HANGS}"
-
-
-OWNER_GONE: Final = (
-    "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
-    'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
-)
-"""Why a handle cannot be opened, the likeliest reason first."""
 _TO_STAY: Final = (
     ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
     "register it anew with memory that is there"
 )
 """What to do when a copy of a client's memory fails."""
-
-
-class CudaMissing(Exception):
-    """This machine, or this server, has no GPU to offer; the text says why."""
-
-
-class Unopened(Exception):
-    """The driver refuses a handle; the text is its call and reason.
-
-    is_full: the GPU has no room for what it makes; is_lost: it is lost with this call; unclosed: of the DeviceMemory,
-    where it was opened before that.
-    """
-
-    def __init__(
-        self, reason: str, *, is_full: bool = False, is_lost: bool = False, unclosed: Unclosed | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.is_full, self.is_lost, self.unclosed = is_full, is_lost, unclosed
-
-
-class Holder(NamedTuple):
-    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
-
-    name: str
-    end: Callable[[str], None]
-
-
-Unclosed: TypeAlias = "dict[object, str]"
-"""By process: its name and the driver's reason.  Whoever has put one in takes it out when the memory is closed."""
-
-
-class Gone:
-    """Whether nobody refers to memory any more, so that its GPU was told to close it.  From any thread."""
-
-    def __init__(self) -> None:
-        self.is_told = False
-        self._waiting: list[Callable[[], None]] = []
-
-    def tell(self) -> None:
-        """It is so.  In a finaliser, in the middle of anything."""
-        self.is_told = True
-        for each in self._waiting:
-            each()
-
-    def then(self, work: Callable[[], None]) -> None:
-        """Call this when it is so, maybe twice."""
-        self._waiting.append(work)
-        if self.is_told:
-            work()
-
-
-class DeviceMemory(Protocol):
-    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
-
-    uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
-    in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
-    open; unclosed, of a client's: the processes that have it open still, as their driver refuses to close it; gone:
-    whether nobody refers to it any more.
-    """
-
-    nbytes: int
-    uuid: bytes
-    is_lent: bool
-    holders: dict[object, Holder]
-    unclosed: Unclosed
-    gone: Gone
-
-    def lane(self, nbytes: int) -> Lane:
-        """Where copies of so many bytes are made."""
-
-    def to_host(self, offset: int, address: int, nbytes: int) -> None:
-        """Copy out; done when it returns.  Raises Internal."""
-
-    def from_host(self, offset: int, address: int, nbytes: int) -> None:
-        """Copy in; done when it returns.  Raises Internal."""
-
-    def from_device(self, offset: int, source: Any, start: int, nbytes: int) -> None:
-        """Copy from `start` on of another DeviceMemory, on whatever GPU; done when it returns.  Raises Internal."""
-
-
-class Devices(Protocol):
-    """Whatever can open handles.  count: of GPUs; those below it are there."""
-
-    count: int
-
-    def lane(self, device: int) -> Lane:
-        """Where `open` is to be called."""
-
-    async def ready(self, device: int, seconds: float | None) -> None:
-        """Before `open`: a GPU that was lost begins anew when nobody has memory open that was lent there.
-
-        That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
-        """
-
-    def waits(self, device: int) -> str:
-        """What calls for it wait for, with the remedy."""
-
-    def open(self, handle: bytes, device: int) -> DeviceMemory:
-        """handle: HANDLE_BYTES long.  Raises Unopened where the driver refuses it, Unavailable."""
-
-
-class _Handle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
-
-
-_POINTER = ctypes.c_uint64
-_SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
-    "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
-    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
-    "cuDevicePrimaryCtxReset_v2": (ctypes.c_int,),
-    "cuCtxSetCurrent": (ctypes.c_void_p,),
-    "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
-    "cuStreamSynchronize": (ctypes.c_void_p,),
-    "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_POINTER), _Handle, ctypes.c_uint),
-    "cuIpcCloseMemHandle": (_POINTER,),
-    "cuMemAlloc_v2": (ctypes.POINTER(_POINTER), ctypes.c_size_t),
-    "cuMemFree_v2": (_POINTER,),
-    "cuIpcGetMemHandle": (ctypes.POINTER(_Handle), _POINTER),
-    "cuMemGetAddressRange_v2": (ctypes.POINTER(_POINTER), ctypes.POINTER(ctypes.c_size_t), _POINTER),
-    "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
-    "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
-    "cuMemcpyDtoDAsync_v2": (_POINTER, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
-    "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
-}
-
-
-# After these no call in the context succeeds any more (the driver API's documentation of CUresult).
-_OUT_OF_MEMORY: Final = 2
-_FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
-
-
-class _Failed(Exception):
-    """A call of the driver's failed; the text names call and reason.  unclosed: see Unopened."""
-
-    def __init__(self, text: str, code: int = 0) -> None:
-        super().__init__(text)
-        self.code, self.is_fatal = code, code in _FATAL
-        self.unclosed: Unclosed | None = None
-
-
-class _Driver:
-    """The library's functions; each raises _Failed."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            self._library = ctypes.CDLL(path)
-            for name, arguments in _SIGNATURES.items():
-                function = getattr(self._library, name)
-                function.argtypes, function.restype = arguments, ctypes.c_int
-        except (OSError, AttributeError) as error:
-            raise CudaMissing(f"the NVIDIA driver's library cannot be used: {error}") from error
-
-    def call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code == 0:
-            return
-        text = ctypes.c_char_p()
-        known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
-        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}", code)
-
-    def uuid(self, device: ctypes.c_int) -> bytes:
-        """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
-        raw = (ctypes.c_ubyte * UUID_BYTES)()
-        for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
-            function = getattr(self._library, name, None)
-            if function is not None and function(ctypes.byref(raw), device) == 0:
-                return bytes(raw)
-        return b""
-
-
-class Lanes:
-    """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one."""
-
-    def __init__(self, number: int) -> None:
-        most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
-        watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late)
-        self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
-        self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
-
-    def of(self, nbytes: int) -> Lane:
-        """The one for a copy of so many bytes."""
-        return self.short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self.long
-
-    @property
-    def are_busy(self) -> bool:
-        """Whether a call is under way, which may never end."""
-        return self.short.is_busy or self.long.is_busy
-
-    def _say_late(self, lane: Lane, waiting: int) -> None:
-        bound = tuning.SHORT_GPU_COPY_BYTES_MAX
-        others = f"a copy of more than {bound} bytes, or opening, closing or allocating memory"
-        _say_late(f"a copy of at most {bound} bytes" if lane is self.short else others, lane, waiting)
-
-
-def driver_lane() -> Lane:
-    """A thread for the driver's start, which may hang, too."""
-    watch = Watch(limits.GPU_TOLD_SECONDS, partial(_say_late, "its start"))
-    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS, watch)
-
-
-def _say_late(call: str, lane: Lane, waiting: int) -> None:
-    log.warning(
-        "%s has not ended a call (%s) for %g s, and %d %s for it: it hangs, or is busy with others' work. Refused are "
-        "a request when one copy has taken %g s, who registers memory after %g s, an instance that asks for memory "
-        "after %g s. %s",
-        lane.whose, call, limits.GPU_TOLD_SECONDS, waiting, "wait" if waiting > 1 else "waits",
-        limits.GPU_COPY_SECONDS_MAX, limits.GPU_REGION_SECONDS_MAX, limits.GPU_LENDING_SECONDS_MAX, HANGS,
-    )  # fmt: skip
 
 
 class _Device:
@@ -274,11 +47,11 @@ class _Device:
     lent: parts of it (`Allocated`), counted by the thread of long calls; over: done when it is lost, and they are gone.
     """
 
-    def __init__(self, driver: _Driver, number: int, lanes: Lanes, on_lost: Callable[[int], None]) -> None:
+    def __init__(self, driver: Driver, number: int, lanes: Lanes, on_lost: Callable[[int], None]) -> None:
         """on_lost: called, in any thread, with `number` when a call has found the context lost."""
         self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
         self._on_lost = partial(on_lost, number)
-        self.lost = ""
+        self.lost, self._losing = "", threading.Lock()
         self.lent = 0
         self.over: Future[None] = Future()
         self._is_reset = False
@@ -299,13 +72,19 @@ class _Device:
         try:
             self._driver.call("cuCtxSetCurrent", self._context)
             self._driver.call(name, *arguments)
-        except _Failed as error:
-            if error.is_fatal and not self.lost:
-                self.lost = str(error)
-                text = "the server has lost %s (%s): CUDA regions there must be unregistered and registered again"
-                log.error(text, self._name, self.lost)
-                self._on_lost()
+        except Failed as error:
+            if error.is_fatal:
+                self._lose(str(error))
             raise
+
+    def _lose(self, reason: str) -> None:
+        """Both threads may find it at one moment."""
+        with self._losing:
+            if self.lost:
+                return
+            self.lost = reason
+        self.lanes.losses.lost(self.lanes.doing, reason)
+        self._on_lost()
 
     def copy(self, name: str, to: int, source: int, nbytes: int, remedy: str) -> None:
         """remedy: of a failure, behind the driver's reason.  Raises Internal."""
@@ -318,7 +97,7 @@ class _Device:
         try:
             self.call(name, to, source, nbytes, stream)
             self.call("cuStreamSynchronize", stream)
-        except _Failed as error:
+        except Failed as error:
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
     def closes(self, memory: _Opened, base: int) -> Callable[[], object]:
@@ -334,7 +113,7 @@ class _Device:
         return self._at_end_of(memory, partial(self._take_back, base))
 
     def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
-        ending = weakref.finalize(memory, _let_go, self.lanes.long, work, memory.gone)
+        ending = weakref.finalize(memory, _let_go, self.lanes, work, self.lanes.doing, memory.gone)
         ending.atexit = False
         return ending
 
@@ -357,7 +136,7 @@ class _Device:
             return
         try:
             self.reset()
-        except _Failed as error:
+        except Failed as error:
             for unclosed in self._left:
                 unclosed[self] = f"the server ({error})"
         if not self.over.done():
@@ -367,7 +146,7 @@ class _Device:
         """Why the driver refuses it; "" when it is done."""
         try:
             self.call(name, base)
-        except _Failed as error:
+        except Failed as error:
             if not self.lost and name not in self._kept:
                 self._kept.add(name)
                 log.warning(
@@ -394,7 +173,7 @@ class _Device:
             raise Unavailable(why)
 
     def reset(self) -> None:
-        """A lost context makes room for a new one.  Raises _Failed."""
+        """A lost context makes room for a new one.  Raises Failed."""
         if not self._is_reset:
             self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
             self._is_reset = True
@@ -402,8 +181,9 @@ class _Device:
             self._left.popleft().pop(self, None)
 
 
-def _let_go(lane: Lane, work: Callable[[], None], gone: Gone) -> None:
-    lane.post(work)
+def _let_go(lanes: Lanes, work: Callable[[], None], what: str, gone: Gone) -> None:
+    """what: it was made for."""
+    lanes.long.post(work, what)
     gone.tell()
 
 
@@ -451,7 +231,7 @@ def _closed_unless_whole(close: Callable[[], object], unclosed: Unclosed | None 
     """
     try:
         yield
-    except _Failed as error:
+    except Failed as error:
         error.unclosed = unclosed
         close()
         raise
@@ -463,8 +243,8 @@ class _Opened(_Memory):
     remedy = _TO_STAY
 
     def __init__(self, device: _Device, handle: bytes) -> None:
-        base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
-        device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+        base, start, size = POINTER(), POINTER(), ctypes.c_size_t()
+        device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         super().__init__(device, base.value, 0)
         with _closed_unless_whole(device.closes(self, base.value), self.unclosed):
             device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
@@ -480,7 +260,7 @@ class Allocated(_Memory):
     is_lent = True
 
     def __init__(self, device: _Device, nbytes: int) -> None:
-        base, handle = _POINTER(), _Handle()
+        base, handle = POINTER(), Handle()
         device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
         super().__init__(device, base.value, nbytes)
         with _closed_unless_whole(device.lends(self, base.value)):
@@ -493,16 +273,30 @@ class Allocated(_Memory):
         return bool(self._device.lost)
 
 
+_Made = TypeVar("_Made", _Opened, Allocated)
+
+
+class GpuCondition(NamedTuple):
+    """How the server gets on with a GPU.  losses: how often it has lost it; is_lost: it has not used it again since;
+    hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
+    """
+
+    device: int
+    losses: int
+    is_lost: bool
+    hangs: bool
+
+
 class Cuda:
     """This machine's GPUs.  Raises CudaMissing when there is none that can be used."""
 
     def __init__(self, path: str = LIBRARY) -> None:
-        self._driver = _Driver(path)
+        self._driver = Driver(path)
         count = ctypes.c_int()
         try:
             self._driver.call("cuInit", 0)
             self._driver.call("cuDeviceGetCount", ctypes.byref(count))
-        except _Failed as error:
+        except Failed as error:
             raise CudaMissing(f"the NVIDIA driver offers no GPU: {error}") from error
         if count.value == 0:
             raise CudaMissing("the NVIDIA driver sees no GPU")
@@ -543,15 +337,15 @@ class Cuda:
         """See Devices."""
         try:
             on = self._device(device)
-        except _Failed as error:
+        except Failed as error:
             raise Unavailable(
                 f"the server cannot use GPU {device}: {error}. If that goes on, start the server again: a GPU that it "
                 "has lost may need that"
             ) from error
         try:
-            return _Opened(on, handle)
-        except _Failed as error:
-            is_full = error.code == _OUT_OF_MEMORY
+            return self._working(on, _Opened(on, handle))
+        except Failed as error:
+            is_full = error.code == OUT_OF_MEMORY
             raise Unopened(str(error), is_full=is_full, is_lost=bool(on.lost), unclosed=error.unclosed) from error
 
     def uuid_of(self, device: int) -> bytes:
@@ -559,7 +353,7 @@ class Cuda:
         number = ctypes.c_int()
         try:
             self._driver.call("cuDeviceGet", ctypes.byref(number), device)
-        except _Failed as error:
+        except Failed as error:
             raise Unavailable(f"there is no GPU {device}: {error}") from error
         return self._driver.uuid(number)
 
@@ -573,12 +367,27 @@ class Cuda:
     def allocate(self, device: int, nbytes: int) -> Allocated:
         """Memory on a GPU by its number here, for other processes to open.  Raises Unavailable."""
         try:
-            return Allocated(self._device(device), nbytes)
-        except _Failed as error:
+            on = self._device(device)
+            return self._working(on, Allocated(on, nbytes))
+        except Failed as error:
             raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
 
+    def conditions(self) -> list[GpuCondition]:
+        """Of the GPUs that were used, or tried.  Waits for none."""
+        return [
+            GpuCondition(number, lanes.losses.count, lanes.losses.is_lost, lanes.hang)
+            for number, lanes in self._lanes.items()
+            if lanes.are_used
+        ]
+
+    def _working(self, on: _Device, made: _Made) -> _Made:
+        """What a device has just made: one that is begun anew works, then."""
+        if not on.lost:
+            on.lanes.losses.works()
+        return made
+
     def _device(self, number: int) -> _Device:
-        """One whose context was lost is begun anew.  Raises _Failed, Unavailable."""
+        """One whose context was lost is begun anew.  Raises Failed, Unavailable."""
         with self._turns[number]:
             known = self._devices.get(number)
             if known is not None and known.lost:
@@ -613,6 +422,10 @@ class OneCuda:
             if self._made is None:
                 self._made = Cuda()
             return self._made
+
+    def conditions(self) -> list[GpuCondition]:
+        """See Cuda; of none before the driver has begun."""
+        return [] if self._made is None else self._made.conditions()
 
     @property
     def busy(self) -> list[str]:

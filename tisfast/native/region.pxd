@@ -31,7 +31,7 @@ cdef class ClientFile(MemoryFile):
 
 cdef class DeviceFile(MemoryFile):
     """Device memory that a client has exported."""
-    cdef readonly object memory       # native.cuda.DeviceMemory
+    cdef readonly object memory       # cuda_faces.DeviceMemory
     cdef readonly bytes handle        # its cudaIpcMemHandle_t, by which a worker opens it
     cdef readonly str region          # the client's region that it is; "" for memory that the server lends
 

@@ -1,5 +1,5 @@
 from tisfast.executor import Lane
-from tisfast.native.cuda import DeviceMemory
+from tisfast.native.cuda_faces import DeviceMemory
 from tisfast.native.memory import Block, MemoryFile
 
 class Region:

@@ -12,7 +12,8 @@ from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Devices, Gone, Holder, Unclosed, hangs
+from tisfast.native.cuda_faces import Devices, Gone, Holder, Unclosed
+from tisfast.native.cuda_lanes import hangs
 from tisfast.native.region import DeviceFile, Region
 
 log = logging.getLogger("tisfast.gpu")

@@ -12,15 +12,9 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, TisError, Unavailable, Unsupported
 from tisfast.executor import Lane, Overdue, deadline
-from tisfast.native.cuda import (
-    OWNER_GONE,
-    CudaMissing,
-    DeviceMemory,
-    Devices,
-    Unclosed,
-    Unopened,
-    driver_lane,
-)
+from tisfast.native.cuda_driver import CudaMissing
+from tisfast.native.cuda_faces import OWNER_GONE, DeviceMemory, Devices, Unclosed, Unopened
+from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
 from tisfast.operations.region_closings import Closings, Coming, Removed, closing, closings, named
@@ -194,7 +188,8 @@ class ClientRegions:
                 return memory
 
             try:
-                return await lane.call(opened, left(), of=limits.GPU_REGION_SECONDS_MAX)
+                whole = limits.GPU_REGION_SECONDS_MAX
+                return await lane.call(opened, left(), of=whole, what=f"region '{name:.60}'")
             except (Overdue, asyncio.CancelledError):
                 coming.closing = closing(devices, device_id, unclosed)  # the driver may still open it
                 raise

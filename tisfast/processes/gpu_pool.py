@@ -23,7 +23,10 @@ from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.executor import Lane, deadline
 from tisfast.limits import LENT_PARTS, LENT_UNIT_BYTES
-from tisfast.native.cuda import UUID_BYTES, Allocated, Cuda, CudaMissing, Holder, driver_lane
+from tisfast.native.cuda import Allocated, Cuda
+from tisfast.native.cuda_driver import UUID_BYTES, CudaMissing
+from tisfast.native.cuda_faces import Holder
+from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import HOST_INSTEAD, OUT_OF_MEMORY, CudaSharing
 from tisfast.native.memory import Block, MemoryFile
 from tisfast.native.region import DeviceFile
@@ -142,14 +145,16 @@ class GpuPool:
             found.append(LentMemory(gpu, max(self._made[gpu] - free, 0), free, self._part_bytes(gpu)))
         return found
 
-    def answer(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
-        """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later."""
+    def answer(
+        self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str = "an instance"
+    ) -> None:
+        """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later.  whose: it is, for the log."""
         try:
             borrower.question = _natural(message, "n")
         except Unavailable as error:
             log.warning("%s: it is passed over", error)
             return
-        self._start(self._answer(borrower.question, message.get("uuid"), borrower, reply))
+        self._start(self._answer(borrower.question, message.get("uuid"), borrower, reply, whose))
 
     def forgone(self, message: Message, borrower: BorrowerFace) -> None:
         """A worker no longer waits for what it has asked for, so what it was lent then is not its own."""
@@ -169,17 +174,19 @@ class GpuPool:
         what = "a model's process cannot use GPU memory of another process"
         self._sharing.failed(what, reason, "such tensors go by way of host memory")
 
-    def copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]) -> None:
-        """Copy some for the worker to host memory, and answer, later."""
+    def copy(
+        self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str = "an instance"
+    ) -> None:
+        """Copy some for the worker to host memory, and answer, later.  whose: see `answer`."""
         try:
             number = _natural(message, "n")
         except Unavailable as error:
             log.warning("%s: it is passed over", error)
             return
-        self._start(self._copy(number, message, borrower, reply))
+        self._start(self._copy(number, message, borrower, reply, whose))
 
     async def _copy(
-        self, number: int, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None]
+        self, number: int, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str
     ) -> None:
         answer: Message = {"t": "answer", "n": number}
         where = ""
@@ -189,7 +196,8 @@ class GpuPool:
             where = f"it is the client's region '{file.region:.60}', and " if file.region else ""
             kept = [file, block]
             work = partial(_copy, list(kept), offset, nbytes)
-            await file.lane(nbytes).call(work, limits.GPU_COPY_SECONDS_MAX, kept)
+            what = f"a copy for {whose}" + (f", of region '{file.region:.60}'" if file.region else "")
+            await file.lane(nbytes).call(work, limits.GPU_COPY_SECONDS_MAX, kept, what=what)
             answer["at"] = block.offset
         except TisError as error:
             borrower.copied(number)
@@ -202,13 +210,13 @@ class GpuPool:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(
-        self, number: int, uuid: object, borrower: BorrowerFace, reply: Callable[[Message], None]
+        self, number: int, uuid: object, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str
     ) -> None:
         answer: Message = {"t": "answer", "n": number}
         try:
             if not isinstance(uuid, bytes) or len(uuid) != UUID_BYTES or borrower.gpu < 0:
                 raise Unavailable("the message names no GPU, or the model is on none or on several")
-            lent = await self._part(borrower.gpu, uuid, borrower.end)
+            lent = await self._part(borrower.gpu, uuid, borrower.end, whose)
             if borrower.question != number:
                 return  # nobody would use it, nor give it back
             borrower.lend(lent)
@@ -219,7 +227,7 @@ class GpuPool:
             answer["error"] = str(error)
         reply(answer)
 
-    async def _part(self, gpu: int, uuid: bytes, end: Callable[[str], None]) -> DeviceFile:
+    async def _part(self, gpu: int, uuid: bytes, end: Callable[[str], None], whose: str) -> DeviceFile:
         """A part that nobody has.  Only who needs a new one waits, and not for others' beyond the GPU's own work."""
         pool, free = self._pool_bytes(gpu), self._free.setdefault(gpu, deque())
         nbytes = self._part_bytes(gpu)
@@ -233,7 +241,7 @@ class GpuPool:
         elif (out := self._made.get(gpu, 0) + self._coming[gpu]) < LENT_PARTS:
             self._coming[gpu] += 1
             try:
-                part = await self._allocated(gpu, uuid, nbytes)
+                part = await self._allocated(gpu, uuid, nbytes, whose)
                 if part.is_lost:
                     del part
                     raise Unavailable(f"the server has lost GPU {gpu} just now")
@@ -256,7 +264,7 @@ class GpuPool:
     def _part_bytes(self, gpu: int) -> int:
         return self._pool_bytes(gpu) // LENT_PARTS // LENT_UNIT_BYTES * LENT_UNIT_BYTES
 
-    async def _allocated(self, gpu: int, uuid: bytes, nbytes: int) -> Allocated:
+    async def _allocated(self, gpu: int, uuid: bytes, nbytes: int, whose: str) -> Allocated:
         if reason := self._sharing.refusal_of(uuid):
             raise _Told(reason)
         left = deadline(limits.GPU_LENDING_SECONDS_MAX)
@@ -266,7 +274,8 @@ class GpuPool:
             cuda, device = await self._driver.call(partial(self._find, uuid), left())
             self._devices[gpu] = device
             await cuda.ready(device, min(left(), limits.GPU_LOST_SECONDS_MAX))
-            return await cuda.lane(device).call(partial(cuda.allocate, device, nbytes), left())
+            work = partial(cuda.allocate, device, nbytes)
+            return await cuda.lane(device).call(work, left(), what=f"memory to lend, first to {whose}")
         except (Unavailable, CudaMissing) as error:
             self._sharing.failed(
                 f"there is no memory of GPU {gpu} for tensors between models",

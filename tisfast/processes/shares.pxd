@@ -9,7 +9,7 @@ cdef class ShareTable:
     cdef object socket, theirs, loop, outbox
     cdef str instance
     cdef Channel channel
-    cdef dict open               # id: GPU memory (native.cuda.DeviceMemory) that the worker may have open
+    cdef dict open               # id: GPU memory (cuda_faces.DeviceMemory) that the worker may have open
     cdef set closing             # of these, the ids that the worker was told to forget
     cdef object refused          # deque: what DeviceMemory.unclosed was of memory that the worker's driver has not closed
     cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.native.cuda import Holder
+from tisfast.native.cuda_faces import Holder
 
 cdef object log = logging.getLogger("tisfast.processes")
 
@@ -128,9 +128,9 @@ cdef class ShareTable:
             self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
             file.shown = not file.guarded
             if file.device >= 0:  # by its handle; of a descriptor there is no need
-                message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
-                self._tell(message + (<DeviceFile>file).handle, -1)
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
+                message = MESSAGE.pack(SHOW_DEVICE, not memory.is_lent, share, 0, 0, file.nbytes)
+                self._tell(message + (<DeviceFile>file).handle, -1)
                 memory.holders[id(self), share] = Holder(self.instance, self.end)
                 return share
         else:  # this request fails, and the next one with the file tries again

@@ -243,12 +243,15 @@ class Worker:
         self._verdict = self._verdict or verdict
         self._body.kill(self._verdict)
 
+    @property
+    def _who(self) -> str:
+        return f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
+
     def _load_failure(self, message: Message) -> WorkerFailed:
         """The error of a model that raised, with advice where it ran out of memory."""
         text = self._explained(message)
         if message.get("shortage"):
-            who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
-            text += f"; {who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
+            text += f"; {self._who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
         kind, missing = str(message.get("kind", "init")), str(message.get("missing", ""))
         return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=kind, missing=missing)
 
@@ -327,9 +330,9 @@ class Worker:
         elif "unopened" in message:
             self.place.gpu_pool.unopened(message, self.borrower)
         elif "copy" in message:
-            self.place.gpu_pool.copy(message, self.borrower, self._tell)
+            self.place.gpu_pool.copy(message, self.borrower, self._tell, self._who)
         else:
-            self.place.gpu_pool.answer(message, self.borrower, self._tell)
+            self.place.gpu_pool.answer(message, self.borrower, self._tell, self._who)
 
     def _tell(self, message: Message) -> None:
         """An answer that took some time."""

@@ -109,11 +109,31 @@ class LentFace(Protocol):
         """Of one part."""
 
 
+class GpuFace(Protocol):
+    """How the server gets on with one GPU (native/cuda.py)."""
+
+    @property
+    def device(self) -> int:
+        """As the driver counts, and clients."""
+
+    @property
+    def losses(self) -> int:
+        """Times that the server has lost it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """It has not used it again since."""
+
+    @property
+    def hangs(self) -> bool:
+        """A call for it does not end."""
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache:
     the server's, if it has one; memory: what the memory budget knows of each, by the names in _MEMORY; regions:
-    clients' shared memory by its kind."""
+    clients' shared memory by its kind; used_gpus: those whose memory the server itself uses."""
 
     registry: Registry
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
@@ -125,6 +145,7 @@ class Sources:
     pinned: PinnedPoolFace | None = None
     lent: Callable[[], Iterable[LentFace]] = tuple
     regions: Callable[[], Mapping[str, int]] = dict
+    used_gpus: Callable[[], Iterable[GpuFace]] = tuple
 
 
 class MetricsRoutes:
@@ -256,6 +277,7 @@ class MetricsCollector:
         )
         yield from self._memory()
         yield from self._lent()
+        yield from self._used_gpus()
         yield from of_shared(self._sources.cache)
         yield metric_families.batch_sizes(runtimes)
         for part, text in _DURATIONS:
@@ -276,6 +298,20 @@ class MetricsCollector:
             nbytes = [(labels, each.lent * each.part_bytes) for each, labels in known]
             yield family("tisfast_gpu_lent_bytes", "GPU memory that the server lends to instances", "gauge", nbytes)
             yield family("tisfast_gpu_lent_parts", "Parts of it: lent, or free at the server", "gauge", parts)
+
+    def _used_gpus(self) -> Iterator[FamilyText]:
+        """Of GPUs that the server has made a call for: on a machine without any, and before that, nothing."""
+        known = [(each, {"device_id": str(each.device)}) for each in self._sources.used_gpus()]
+        if known:
+            losses = [(labels, each.losses) for each, labels in known]
+            down = [
+                ({**labels, "reason": reason}, int(is_so))
+                for each, labels in known
+                for reason, is_so in (("lost", each.is_lost), ("hangs", each.hangs))
+            ]
+            text = "Times that the server itself has lost a GPU"
+            yield family("tisfast_gpu_losses", text, "counter", losses, suffix="_total")
+            yield family("tisfast_gpu_down", "1 while the server cannot use a GPU's memory", "gauge", down)
 
     def _untagged(self, identity: str, version: str) -> Labels:
         """Labels of families that have no metric_tags."""

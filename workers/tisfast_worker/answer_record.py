@@ -81,6 +81,10 @@ class AnswerWriter:
         self.pinned = None  # its PinnedMemory
         self.device_lost = None  # why no answer can come from the GPU any more
 
+    def lose_device(self, error):
+        """With this DeviceLost; what comes behind it is of the same loss.  The instance ends, and logs it then."""
+        self.device_lost = self.device_lost or str(error)
+
     def spec_of(self, name):
         """The TensorSpec of an output, or None."""
         return self._specs.get(name)
@@ -161,9 +165,11 @@ class AnswerWriter:
         except OutputArenaFull as error:
             return self.full(error)
         except GpuFailed as error:
+            text = f"a response of model '{self._model.name}' cannot be sent: {error}"
             if isinstance(error, DeviceLost):
-                self.device_lost = str(error)
-            return self._wrong(request, f"a response of model '{self._model.name}' cannot be sent: {error}", "")
+                self.lose_device(error)
+                return self.error(ErrorCode.INTERNAL, text)
+            return self._wrong(request, text, "")
         except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
             text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
             return self._wrong(request, text, traceback_text(error))

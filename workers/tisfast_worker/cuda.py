@@ -52,7 +52,8 @@ _ENDED = frozenset({4, 201, 709, 713})
 class CudaError(Exception):
     """A call of the driver's failed, or there is no driver; the text says what and why.
 
-    is_fatal: this process can use its GPU no more; has_ended: the context has let go of what it had.
+    is_fatal: this process can use its GPU no more; has_ended: the context has let go of what it had; was_queued: it is
+    of what the model had queued before.
     """
 
     def __init__(self, text, code=0):
@@ -60,6 +61,7 @@ class CudaError(Exception):
         Exception.__init__(self, text)
         self.is_fatal = code in FATAL
         self.has_ended = self.is_fatal or code in _ENDED
+        self.was_queued = False
 
 
 class GpuFailed(TritonModelException):
@@ -67,7 +69,12 @@ class GpuFailed(TritonModelException):
 
 
 class DeviceLost(GpuFailed):
-    """The process can use its GPU no more: its requests fail, and it must be started again."""
+    """The process can use its GPU no more: its requests fail, and it must be started again.
+
+    is_told: the instance ends with these words, so that nothing else logs them.
+    """
+
+    is_told = False
 
 
 def copy_to_host(copies, device, what):
@@ -81,7 +88,7 @@ def copy_to_host(copies, device, what):
     try:
         ours = stream(device)
         with _Context(device) as call:
-            call("cuCtxSynchronize")
+            _settle(call)
             try:
                 for to, address, nbytes in copies:
                     call("cuMemcpyDtoHAsync_v2", to, address, nbytes, ours)
@@ -97,7 +104,7 @@ def wait(device):
     """For all that was queued in the device's context.  Raises GpuFailed for what failed of it."""
     try:
         with _Context(device) as call:
-            call("cuCtxSynchronize")
+            _settle(call)
     except CudaError as error:
         raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
 
@@ -179,8 +186,31 @@ def unpin(addresses):
     return left
 
 
-def _failure(text, error):
-    return (DeviceLost if error.is_fatal else GpuFailed)(text)
+_QUEUED = ". This comes of what the model had queued on the GPU: look for the error in its own kernels"
+_OTHER = ". Look for the error in the model's own kernels"
+_ELSE = ". Else look for the error in the model's own kernels"
+_CLIENTS = (
+    "; or a client has freed memory that this instance has open: it must keep it allocated until it has unregistered it"
+)
+_clients = set()  # addresses of clients' memory that is open here
+
+
+def _settle(call):
+    """All that the model has queued is done.  Raises CudaError of what failed of it."""
+    try:
+        call("cuCtxSynchronize")
+    except CudaError as error:
+        error.was_queued = True
+        raise
+
+
+def _failure(text, error, remedy=""):
+    """`remedy`: of a copy of ours.  A GPU that is lost is so by whoever used it: the likeliest comes first."""
+    if not error.is_fatal:
+        return GpuFailed(text if error.was_queued else text + remedy)
+    if remedy and not error.was_queued:
+        return DeviceLost(text + remedy + _ELSE)
+    return DeviceLost(text + (_QUEUED if error.was_queued else _OTHER) + (_CLIENTS if _clients else ""))
 
 
 _streams = {}  # by the device's number: a stream of our own
@@ -210,13 +240,13 @@ def copy(to, source, nbytes, name, where, remedy=""):  # noqa: PLR0913, PLR0917 
     try:
         ours = stream(0)
         with _Context(0) as call:
-            call("cuCtxSynchronize")
+            _settle(call)
             if to != source:
                 call("cuMemcpyDtoDAsync_v2", to, source, nbytes, ours)
                 call("cuStreamSynchronize", ours)
     except CudaError as error:
-        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}{remedy}"
-        raise _failure(text, error) from None
+        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}"
+        raise _failure(text, error, remedy) from None
 
 
 class OpenedMemory:
@@ -228,8 +258,8 @@ class OpenedMemory:
 
     __slots__ = ("_device", "address")
 
-    def __init__(self, handle):
-        """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
+    def __init__(self, handle, of_client=False):
+        """`handle`: a cudaIpcMemHandle_t, 64 bytes; `of_client`: its owner may free it.  Raises CudaError."""
         self.address = 0
         pointer = _ADDRESS()
         device, context = ctypes.c_int(), _POINTER()
@@ -242,10 +272,13 @@ class OpenedMemory:
                 call("cuDevicePrimaryCtxRelease_v2", device.value)
                 raise
         self.address, self._device = pointer.value, device.value
+        if of_client:
+            _clients.add(self.address)
 
     def close(self):
         """Now, whoever refers to it: why the driver has not closed it, or "".  One that has failed has closed it."""
         address, self.address = self.address, 0
+        _clients.discard(address)
         try:
             if address:
                 with _Context(0) as call:

@@ -116,7 +116,7 @@ class DeviceArena:
 
     def _heard(self, error):
         if isinstance(error, DeviceLost):
-            self._writer.device_lost = str(error)
+            self._writer.lose_device(error)
 
     def rest(self):
         """The instance is idle, and blocks were collected: others may have what it does not use."""

@@ -110,7 +110,8 @@ class DeviceBatchCall(BatchCall):
         try:
             return BatchCall.__call__(self, requests, execution)
         except cuda.DeviceLost as error:
-            self._writer.device_lost = str(error)
+            self._writer.lose_device(error)
+            error.is_told = True
             raise
         except Exception:
             if self._takes_device:
@@ -121,7 +122,7 @@ class DeviceBatchCall(BatchCall):
         try:
             cuda.wait(DEVICE[1])
         except cuda.DeviceLost as error:
-            self._writer.device_lost = str(error)
+            self._writer.lose_device(error)
         except TritonModelException:
             pass  # what failed is told by the framework
 

@@ -72,7 +72,7 @@ class Share:
         with _OPENING:  # two threads would open it twice
             if self.opened is None:
                 try:
-                    made = OpenedMemory(self.handle)
+                    made = OpenedMemory(self.handle, of_client=self.guarded)
                 except CudaError as error:
                     self.refuse(error)
                     raise

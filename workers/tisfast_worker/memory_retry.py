@@ -39,7 +39,8 @@ class MemoryRetry:
         self._model, self._trace, self._mode = model, trace, model.retry
 
     def failure(self, requests, error):
-        """The failure of the requests of an execution that raised; logged, unless it tells of a shortage.
+        """The failure of the requests of an execution that raised; logged, unless it tells of a shortage, or ends the
+        instance, which logs it.
 
         The caller lets go of the exception, and of the model's memory with it, before it calls `retry`.
         """
@@ -50,7 +51,8 @@ class MemoryRetry:
             text = line = type(error).__name__
             traceback = ""
         if shortage is None:
-            self._trace(_ids(requests), traceback, line, missing_module(error))
+            if not getattr(error, "is_told", False):
+                self._trace(_ids(requests), traceback, line, missing_module(error))
             told = text if isinstance(error, Refusal) else self._model.failed_text(text)
             code = getattr(error, "code", None) if isinstance(error, Refusal) else None
             return ExecutionFailure(ErrorCode.INTERNAL if code is None else code, told)

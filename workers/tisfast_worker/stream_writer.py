@@ -104,7 +104,7 @@ class StreamWriter:
         try:
             self._completions.settle_gpu()
         except DeviceLost as error:
-            self._writer.device_lost = str(error)
+            self._writer.lose_device(error)
 
     def _send(self, sender, response, flags, sent_ns, *, last=False):
         """Under the lock.  0, or the bytes for which there was no room; last: that is told to the client."""

@@ -1,0 +1,154 @@
+"""What is told of a GPU that the server loses, or that hangs, and of its return: the log and the metrics."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS, WHERE, asked, register
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED
+from tests.system.helpers import until
+
+NBYTES = 4096
+SOON = "from tisfast import limits\nlimits.GPU_TOLD_SECONDS = 1"
+LOST = ": unspecified launch failure): CUDA regions there must be unregistered and registered again"
+OPENS, READS, WRITES = "cuIpcOpenMemHandle_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"
+
+
+@pytest.fixture
+def served(stand_in, serve, write_model, connect):
+    """served(model, config): (server, client)."""
+
+    def start(model=WHERE, config=CONFIG, fault=SOON):
+        write_model("m", model, config)
+        server = serve("--allow-client-shm=true", fault=fault).ready()
+        return server, connect(server, tritonclient.http)
+
+    return start
+
+
+def gpu_metrics(server):
+    """{the name and the labels' values: value} of what the server tells of the GPUs that it uses."""
+    lines = re.findall(r"^tisfast_gpu_(losses_total|down)\{([^}]*)\} (\S+)$", server.metrics(), re.MULTILINE)
+    return {(name, *re.findall(r'"(\w+)"', labels)): float(value) for name, labels, value in lines}
+
+
+def figures(losses, *, lost=0, hangs=0):
+    """Of GPU 0, as of gpu_metrics."""
+    return {("losses_total", "0"): losses, ("down", "0", "lost"): lost, ("down", "0", "hangs"): hangs}
+
+
+def told(server, text):
+    """The lines of the log that have it."""
+    return [record["message"] for record in server.log if text in record["message"]]
+
+
+def fails(client, **call):
+    with pytest.raises(InferenceServerException, match="launch failure"):
+        client.infer("m", **call)
+
+
+def test_a_loss_and_its_end_are_told_once_each(served, stand_in, export):
+    server, client = served()
+    assert "tisfast_gpu" not in server.metrics()
+    memory = export(NBYTES)
+    register(client, "given", memory)
+    assert gpu_metrics(server) == figures(0)
+    stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=server.process.pid)
+    for _ in range(3):
+        fails(client, **asked(tritonclient.http, NBYTES))
+    loss = f"the server has lost GPU 0, found in a call for tensor 'A' of model 'm', in region 'given' ({READS}{LOST}"
+    assert server.says("the server has lost GPU 0")["message"] == loss
+    assert gpu_metrics(server) == figures(1, lost=1)
+    client.unregister_cuda_shared_memory("given")
+    assert gpu_metrics(server) == figures(1, lost=1)  # nobody has used it again
+    register(client, "given", memory)
+    again = server.says("the server uses GPU 0 again")["message"]
+    assert re.fullmatch(
+        r"the server uses GPU 0 again, \d+\.\d s after it had lost it: CUDA regions are registered and memory is lent "
+        "there again", again,
+    )  # fmt: skip
+    assert gpu_metrics(server) == figures(1)
+    client.infer("m", **asked(tritonclient.http, NBYTES))
+    register(client, "more", export(NBYTES))
+    assert (told(server, "has lost GPU"), told(server, "uses GPU")) == ([loss], [again])
+
+
+@pytest.mark.parametrize("finds", ["registering", "an output", "a copy for an instance"])
+def test_a_loss_names_what_has_found_it(served, stand_in, export, finds):
+    passes = finds == "a copy for an instance"
+    server, client = served(IDENTITY if passes else WHERE, CONFIG + (GPU + STAYS if passes else ""))
+    pid, memory, call = server.process.pid, export(NBYTES), asked(tritonclient.http, NBYTES)
+    if finds == "registering":
+        stand_in.fail(OPENS, LAUNCH_FAILED, times=1, pid=pid)
+        with pytest.raises(InferenceServerException, match="launch failure"):
+            register(client, "given", memory)
+        what, name = "region 'given'", OPENS
+    elif passes:
+        register(client, "given", memory)
+        stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m_0_0"))
+        stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=pid)
+        fails(client, **call)
+        what, name = "a copy for instance m_0_0 of model 'm', of region 'given'", READS
+    else:
+        register(client, "wanted", memory)
+        call = asked(tritonclient.http, NBYTES, output="wanted")
+        call["inputs"] = [tritonclient.http.InferInput("A", [4], "FP32")]
+        call["inputs"][0].set_data_from_numpy(np.zeros(4, np.float32))
+        stand_in.fail(WRITES, LAUNCH_FAILED, times=1, pid=pid)
+        fails(client, **call)
+        what, name = "output 'B' of model 'm', into region 'wanted'", WRITES
+    said = server.says("the server has lost GPU 0")["message"]
+    assert said == f"the server has lost GPU 0, found in a call for {what} ({name}{LOST}"
+
+
+def test_a_hang_and_its_end_are_told_once_each(served, stand_in, export):
+    server, client = served()
+    register(client, "given", export(NBYTES))
+    held, port = stand_in.counted()["operations_held"], server.port
+
+    def infer():
+        with tritonclient.http.InferenceServerClient(f"localhost:{port}") as own:
+            return own.infer("m", **asked(tritonclient.http, NBYTES))
+
+    with ThreadPoolExecutor(1) as threads:
+        with stand_in.holding(device=0):
+            answer = threads.submit(infer)
+            until(lambda: stand_in.counted()["operations_held"] > held, "the copy hangs")
+            server.says("GPU 0 has not ended a call (a copy of at most 1048576 bytes) for 1 s")
+            assert gpu_metrics(server) == figures(0, hangs=1)
+        answer.result(60)
+    over = server.says("GPU 0 has ended the call")["message"]
+    assert re.fullmatch(
+        r"GPU 0 has ended the call \(a copy of at most 1048576 bytes\) that it hung at, after [\d.]+ s: what waits for "
+        "it goes on", over,
+    )  # fmt: skip
+    until(lambda: gpu_metrics(server) == figures(0), "it hangs no more")
+    client.infer("m", **asked(tritonclient.http, NBYTES))
+    assert len(told(server, "has not ended a call")) == len(told(server, "has ended the call")) == 1
+
+
+def test_a_hang_that_ends_in_a_loss_is_not_said_to_go_on(served, stand_in, export):
+    server, client = served()
+    register(client, "given", export(NBYTES))
+    port, pid = server.port, server.process.pid
+
+    def infer():
+        with tritonclient.http.InferenceServerClient(f"localhost:{port}") as own:
+            fails(own, **asked(tritonclient.http, NBYTES))
+
+    with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuStreamSynchronize", pid=pid) as begun:
+        answer = threads.submit(infer)
+        until(begun, "it hangs")
+        server.says("GPU 0 has not ended a call")
+        assert gpu_metrics(server) == figures(0, hangs=1)
+        stand_in.fail("cuStreamSynchronize", LAUNCH_FAILED, times=1, pid=pid)  # what the hung call returns, too
+        answer.result(60)
+    assert "that it hung at" in server.says("s: the server has lost it")["message"]
+    until(lambda: gpu_metrics(server) == figures(1, lost=1), "it hangs no more")
+    assert len(told(server, "the server has lost GPU 0")) == 1

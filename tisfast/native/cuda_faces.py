@@ -1,0 +1,109 @@
+"""What the rest of the server knows of GPUs: two protocols, and what they give.  Layer 1 (native)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from tisfast.executor import Lane
+
+OWNER_GONE: Final = (
+    "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
+    'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
+)
+"""Why a handle cannot be opened, the likeliest reason first."""
+
+
+class Unopened(Exception):
+    """The driver refuses a handle; the text is its call and reason.
+
+    is_full: the GPU has no room for what it makes; is_lost: it is lost with this call; unclosed: of the DeviceMemory,
+    where it was opened before that.
+    """
+
+    def __init__(
+        self, reason: str, *, is_full: bool = False, is_lost: bool = False, unclosed: Unclosed | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.is_full, self.is_lost, self.unclosed = is_full, is_lost, unclosed
+
+
+class Holder(NamedTuple):
+    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
+
+    name: str
+    end: Callable[[str], None]
+
+
+Unclosed: TypeAlias = "dict[object, str]"
+"""By process: its name and the driver's reason.  Whoever has put one in takes it out when the memory is closed."""
+
+
+class Gone:
+    """Whether nobody refers to memory any more, so that its GPU was told to close it.  From any thread."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def tell(self) -> None:
+        """It is so.  In a finaliser, in the middle of anything."""
+        self.is_told = True
+        for each in self._waiting:
+            each()
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Call this when it is so, maybe twice."""
+        self._waiting.append(work)
+        if self.is_told:
+            work()
+
+
+class DeviceMemory(Protocol):
+    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
+
+    uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
+    in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
+    open; unclosed, of a client's: the processes that have it open still, as their driver refuses to close it; gone:
+    whether nobody refers to it any more.
+    """
+
+    nbytes: int
+    uuid: bytes
+    is_lent: bool
+    holders: dict[object, Holder]
+    unclosed: Unclosed
+    gone: Gone
+
+    def lane(self, nbytes: int) -> Lane:
+        """Where copies of so many bytes are made."""
+
+    def to_host(self, offset: int, address: int, nbytes: int) -> None:
+        """Copy out; done when it returns.  Raises Internal."""
+
+    def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        """Copy in; done when it returns.  Raises Internal."""
+
+    def from_device(self, offset: int, source: Any, start: int, nbytes: int) -> None:
+        """Copy from `start` on of another DeviceMemory, on whatever GPU; done when it returns.  Raises Internal."""
+
+
+class Devices(Protocol):
+    """Whatever can open handles.  count: of GPUs; those below it are there."""
+
+    count: int
+
+    def lane(self, device: int) -> Lane:
+        """Where `open` is to be called."""
+
+    async def ready(self, device: int, seconds: float | None) -> None:
+        """Before `open`: a GPU that was lost begins anew when nobody has memory open that was lent there.
+
+        That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
+        """
+
+    def waits(self, device: int) -> str:
+        """What calls for it wait for, with the remedy."""
+
+    def open(self, handle: bytes, device: int) -> DeviceMemory:
+        """handle: HANDLE_BYTES long.  Raises Unopened where the driver refuses it, Unavailable."""

@@ -1,0 +1,127 @@
+"""The threads that make all calls for one GPU, and what is told of one that hangs or is lost.  Layer 1 (native)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import Final
+
+from tisfast import limits, tuning
+from tisfast.executor import Lane, Watch
+
+log = logging.getLogger("tisfast.gpu")
+THE_DRIVER: Final = "the NVIDIA driver"
+HANGS: Final = (
+    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
+    "the server again"
+)
+"""What to do about a GPU that does not do what it is told."""
+_GOES_ON: Final = "what waits for it goes on"
+
+
+def hangs(whose: str) -> str:
+    """Of a GPU, with the remedy."""
+    return f"{whose} hangs or is busy with others' work. {HANGS}"
+
+
+class Losses:
+    """How often the server has lost one GPU, told once each, and whether it works again.  From any thread."""
+
+    def __init__(self, whose: str) -> None:
+        self.count = 0
+        self._whose = whose
+        self._since: float | None = None  # time.monotonic, until it works again
+        self._turn = threading.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has not worked again since."""
+        return self._since is not None
+
+    def lost(self, what: str, reason: str) -> None:
+        """A context is lost.  what: the call was for that has found it, "" where nobody has said so."""
+        with self._turn:
+            self.count += 1
+            if self._since is None:
+                self._since = time.monotonic()
+        found = f", found in a call for {what}" if what else ""
+        text = "the server has lost %s%s (%s): CUDA regions there must be unregistered and registered again"
+        log.error(text, self._whose, found, reason)
+
+    def works(self) -> None:
+        """A call has ended well."""
+        with self._turn:
+            since, self._since = self._since, None
+        if since is not None:
+            log.info(
+                "the server uses %s again, %.1f s after it had lost it: CUDA regions are registered and memory is lent "
+                "there again", self._whose, time.monotonic() - since,
+            )  # fmt: skip
+
+
+class Lanes:
+    """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one."""
+
+    def __init__(self, number: int) -> None:
+        most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
+        self.losses = Losses(whose)
+        watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late, self._say_over)
+        self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
+        self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
+
+    def of(self, nbytes: int) -> Lane:
+        """The one for a copy of so many bytes."""
+        return self.short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self.long
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether a call is under way, which may never end."""
+        return self.short.is_busy or self.long.is_busy
+
+    @property
+    def are_used(self) -> bool:
+        """Whether they have ever made a call."""
+        return self.short.has_begun or self.long.has_begun
+
+    @property
+    def hang(self) -> bool:
+        """Whether one has been at a call for so long that it is told."""
+        return max(self.short.seconds, self.long.seconds) >= limits.GPU_TOLD_SECONDS
+
+    @property
+    def doing(self) -> str:
+        """What the call is for that this thread makes; "" where nobody has said so."""
+        return self.short.doing or self.long.doing
+
+    def _say_late(self, lane: Lane, waiting: int) -> None:
+        _say_late(self._calls(lane), lane, waiting)
+
+    def _say_over(self, lane: Lane, seconds: float) -> None:
+        _say_over(self._calls(lane), lane, seconds, "the server has lost it" if self.losses.is_lost else _GOES_ON)
+
+    def _calls(self, lane: Lane) -> str:
+        bound = tuning.SHORT_GPU_COPY_BYTES_MAX
+        others = f"a copy of more than {bound} bytes, or opening, closing or allocating memory"
+        return f"a copy of at most {bound} bytes" if lane is self.short else others
+
+
+def driver_lane() -> Lane:
+    """A thread for the driver's start, which may hang, too."""
+    watch = Watch(limits.GPU_TOLD_SECONDS, partial(_say_late, "its start"), partial(_say_over, "its start"))
+    return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS, watch)
+
+
+def _say_late(call: str, lane: Lane, waiting: int) -> None:
+    log.warning(
+        "%s has not ended a call (%s) for %g s, and %d %s for it: it hangs, or is busy with others' work. Refused are "
+        "a request when one copy has taken %g s, who registers memory after %g s, an instance that asks for memory "
+        "after %g s. %s",
+        lane.whose, call, limits.GPU_TOLD_SECONDS, waiting, "wait" if waiting > 1 else "waits",
+        limits.GPU_COPY_SECONDS_MAX, limits.GPU_REGION_SECONDS_MAX, limits.GPU_LENDING_SECONDS_MAX, HANGS,
+    )  # fmt: skip
+
+
+def _say_over(call: str, lane: Lane, seconds: float, now: str = _GOES_ON) -> None:
+    log.info("%s has ended the call (%s) that it hung at, after %.1f s: %s", lane.whose, call, seconds, now)
