@@ -104,8 +104,9 @@ types: $(DONE)/built $(DONE)/lint
 test-gpu: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -rs tests/gpu $(FLAGS)
 
+# Few files, of which one takes as long as all others: not file by file.
 test-torch: $(DONE)/built $(DONE)/torch
-	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
+	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist worksteal $(TORCH_TESTS) $(FLAGS)
 
 test-tensorflow: $(DONE)/built $(DONE)/tensorflow
 	$(VENV)/tensorflow/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TENSORFLOW_TESTS) $(FLAGS)
