@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -15,11 +16,15 @@ UNCLOSED = (
     "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before these processes have "
     "ended: end the server, or unload the model of an instance"
 )
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
 
 
 @pytest.fixture
 def register(regions, device):
-    """Register a region: what is told when it is to be closed may be said in the list that this gives."""
+    """Register a region: what is told when it is to be closed may be said in the dictionary that this gives."""
 
     async def register(name):
         await regions.register_cuda(name, device.handle("a"), 0, 10)
@@ -38,7 +43,7 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
         await asyncio.wait(answers)
         where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
         for each in answers:
-            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}"
+            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}{more}"
             assert isinstance(each.exception(), Internal)
         with pytest.raises(Internal, match="^shared memory region 'c'"):  # who asked may have left
             await regions.unregister_cuda(name)
@@ -46,7 +51,7 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
             await register(each)  # it is other memory, of which nobody was told
         await regions.unregister_cuda(name)
 
-    others = "" if name else " and 1 other"
+    others, more = ("", "") if name else (" and 1 other", BY_NAME)
     registered(refused)
 
 
@@ -100,17 +105,30 @@ def test_a_refusal_is_told_as_long_as_it_holds(regions, register):
     registered(holds)
 
 
-def test_who_unregisters_all_is_told_what_others_were_for_a_while_alone(regions, register, monkeypatch):
+@pytest.mark.parametrize("told", [[], ["c"], [""]], ids=["nobody", "by name", "all"])
+def test_who_unregisters_all_is_told_as_long_as_it_holds_whoever_was_told_before(regions, register, monkeypatch, told):
+    """One of them may have the memory, however much later it asks."""
+    now = time.monotonic()
+
     async def asks_later():
-        (await register("c"))["who"] = "the server (no)"
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
-        with pytest.raises(Internal):
+        unclosed = await register("c")
+        unclosed["who"] = "the server (no)"
+        for name in told or ["c"]:
+            closing = regions.unregister_cuda(name)
+            if not told:
+                closing.cancel()
+            await asyncio.wait({closing})
+            assert not told or isinstance(closing.exception(), Internal)
+        monkeypatch.setattr("time.monotonic", lambda: now + 1e6)
+        for _ in range(2):
+            with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in the"):
+                await regions.unregister_cuda("")
+        await register("d")
+        with pytest.raises(Internal, match="'c' unregistered"):  # what it has unregistered itself is closed
             await regions.unregister_cuda("")
-        monkeypatch.setattr("tisfast.limits.GPU_REFUSAL_SECONDS", 0)
+        unclosed.clear()  # it went with its process
         await regions.unregister_cuda("")
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
+        assert len(regions._closings) == 0
 
     registered(asks_later)
 
