@@ -472,6 +472,8 @@ HELLO_SECONDS_MAX: Final = 30
 """Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
 KILL_SECONDS_MAX: Final = 5
 """Seconds a killed process may take to be gone before the server stops waiting for it."""
+LINGERING_WORKERS_MAX: Final = 64
+"""Killed processes of instances that have not ended; then no other one is started until one of these has."""
 WORKER_STOP_SECONDS_MAX: Final = 10
 """Seconds for `finalize` of an instance whose model failed to load beside it; --exit-timeout-secs rules at exit."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024

@@ -12,7 +12,7 @@ from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda import Devices, Gone, Holder, Unclosed, hangs
+from tisfast.native.cuda import HANGS, Devices, Gone, Holder, Unclosed, hangs
 from tisfast.native.region import DeviceFile, Region
 
 log = logging.getLogger("tisfast.gpu")
@@ -210,7 +210,14 @@ class Removed:
 
     def waits(self, devices: Devices) -> str:
         """For requests, instances, or its GPU, with the remedy."""
-        names = sorted({each.name for each in list(self._holders.values())})
+        holders = list(self._holders.values())
+        if lingering := sorted({each.lingers for each in holders if each.lingers}):
+            have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
+            return (
+                f"{lingering[0]}{_and_others(len(lingering))} {have} it open still: killed, but not ended, most likely "
+                f"in a call of a GPU's driver that hangs. Free the memory when {them} ended. {HANGS}"
+            )
+        names = sorted({each.name for each in holders})
         instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
         if (file := self._file()) is not None:
             where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
