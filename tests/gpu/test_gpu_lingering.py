@@ -94,6 +94,9 @@ def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started,
     assert server.ask("POST", UNREGISTER, {}) == (200, {})
     server.says(f"instance m_0_0 of model 'm' (pid {pid}) has ended")
     assert server.ask("POST", ALL, {}) == (200, {})
+    assert server.end() == 0
+    ends = [each for each in server.log if each["message"].endswith(") has ended")]
+    assert len(ends) == 1  # the log says nothing of those that end when they are told to
 
 
 def test_who_waits_when_the_process_ends_at_last_is_told_that_all_is_closed(started, tmp_path):

@@ -446,12 +446,14 @@ class Worker:
                 self.lingers, limits.KILL_SECONDS_MAX, HANGS, extra={"facts": self.birth.facts},
             )  # fmt: skip
         else:
-            self.gone()
+            self._has_gone()
 
     def gone(self) -> None:
-        """For the body: its process has ended."""
-        if self.lingers:
-            log.info("%s has ended", self.lingers, extra={"facts": self.birth.facts})
+        """For the body: the process has ended of one that lingered."""
+        log.info("%s has ended", self.lingers, extra={"facts": self.birth.facts})
+        self._has_gone()
+
+    def _has_gone(self) -> None:
         self.is_gone = True
         work, self._when_gone = self._when_gone, []
         for each in work:
