@@ -472,6 +472,8 @@ HELLO_SECONDS_MAX: Final = 30
 """Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
 KILL_SECONDS_MAX: Final = 5
 """Seconds a killed process may take to be gone before the server stops waiting for it."""
+LINGERING_WORKERS_MAX: Final = 64
+"""Killed processes of instances that have not ended; then no other one is started until one of these has."""
 WORKER_STOP_SECONDS_MAX: Final = 10
 """Seconds for `finalize` of an instance whose model failed to load beside it; --exit-timeout-secs rules at exit."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
@@ -581,8 +583,6 @@ for when it has waited so long."""
 GPU_REFUSALS_MAX: Final = 65536
 """Refusals of drivers to close memory that are kept for a GPU, and of clients' regions that somebody was told of.  The
 oldest one goes."""
-GPU_REFUSAL_SECONDS: Final = 60
-"""Who unregisters all regions is told that one was not closed for so long after the first one was."""
 GPU_REGION_END_SECONDS: Final = 0.5
 """Who waits for a client's region to be opened or closed waits so long still when the server ends."""
 GPU_LOST_SECONDS_MAX: Final = 30

@@ -27,6 +27,10 @@ TO_STAY = (
     ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
     "register it anew with memory that is there"
 )
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
 WAITS = IDENTITY.replace("        found", """        import os
         if os.path.exists("FOLDER/wait"):
             open("FOLDER/begun", "w").close()
@@ -72,7 +76,7 @@ def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(serv
     assert text == (
         "shared memory region 'given' unregistered, but not closed: the driver refuses that in the server "
         f"({CLOSES}: invalid device context). Do not free the memory before these processes have "
-        "ended: end the server, or unload the model of an instance"
+        f"ended: end the server, or unload the model of an instance{BY_NAME if not name else ''}"
     )
     assert names(client) == []
     assert refused(client.unregister_cuda_shared_memory, name) == (status, text)  # its answer may not have come

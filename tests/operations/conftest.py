@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from tests.native.helpers import HostDevice
+from tests.native.helpers import LANE, HostDevice
 from tisfast.operations.regions import ClientRegions
 
 
@@ -18,3 +20,18 @@ def device():
 def regions(device):
     """Nothing is registered."""
     return ClientRegions(lambda: device, allowed=True)
+
+
+@pytest.fixture
+def busy():
+    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
+
+    class Busy:
+        over = threading.Event()
+
+        def __call__(self):
+            LANE.post(self.over.wait)
+
+    made = Busy()
+    yield made
+    made.over.set()

@@ -11,25 +11,10 @@ import pytest
 from tests.native.helpers import LANE, HostDevice, ShmFile
 from tests.operations.helpers import registered
 from tests.waiting import until as comes_true
-from tisfast.errors import BadRequest, Internal, TisError, Unavailable
+from tisfast.errors import BadRequest, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_faces import Holder
 from tisfast.operations.regions import ClientRegions
-
-
-@pytest.fixture
-def busy():
-    """busy(): from now on the lane of the device has other work, until `busy.over` is set."""
-
-    class Busy:
-        over = threading.Event()
-
-        def __call__(self):
-            LANE.post(self.over.wait)
-
-    made = Busy()
-    yield made
-    made.over.set()
 
 
 def short(monkeypatch):
@@ -91,159 +76,6 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
     )
     registered(waiting)
     assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
-
-
-UNCLOSED = (
-    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before these processes have "
-    "ended: end the server, or unload the model of an instance"
-)
-
-
-@pytest.fixture
-def register(regions, device):
-    """Register a region: what is told when it is to be closed may be said in the list that this gives."""
-
-    async def register(name):
-        await regions.register_cuda(name, device.handle("a"), 0, 10)
-        return regions.table.get(name).file.memory.unclosed
-
-    return register
-
-
-@pytest.mark.parametrize("name", ["c", ""])
-def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, register, name):
-    async def refused():
-        for each in "cd":
-            (await register(each))["who"] = f"the server (cuIpcCloseMemHandle: {each})"
-        answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
-        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
-        await asyncio.wait(answers)
-        where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
-        for each in answers:
-            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}"
-            assert isinstance(each.exception(), Internal)
-        with pytest.raises(Internal, match="^shared memory region 'c'"):  # who asked may have left
-            await regions.unregister_cuda(name)
-        for each in "cd" if not name else "c":
-            await register(each)  # it is other memory, of which nobody was told
-        await regions.unregister_cuda(name)
-
-    others = "" if name else " and 1 other"
-    registered(refused)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
-    async def late():
-        (await register("c"))["who"] = "instance m_0_0 (no)"
-        busy()
-        left = regions.unregister_cuda("c")
-        left.cancel()
-        busy.over.set()
-        await comes_true(lambda: not regions.unfinished())
-        if again:
-            await register("c")
-        await regions.unregister_cuda("x")
-        with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in instance"):
-            await regions.unregister_cuda("c")
-
-    registered(late)
-
-
-def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
-    """A client whose time was over has left, and its answer with it."""
-
-    async def asks_again():
-        (await register("c"))["who"] = "the server (no)"
-        busy()
-        left = regions.unregister_cuda("c")
-        busy.over.set()
-        await asyncio.wait({left})  # nobody reads what it says
-        with pytest.raises(Internal, match="the driver refuses that in the server .no.. Do not free the memory"):
-            await regions.unregister_cuda("c")
-        left.exception()
-
-    registered(asks_again)
-
-
-def test_a_refusal_is_told_as_long_as_it_holds(regions, register):
-    """The process may end, or its context go, and the memory with it."""
-
-    async def holds():
-        unclosed = await register("c")
-        unclosed["who"] = "instance m_0_0 (no)"
-        for _ in range(2):
-            with pytest.raises(Internal):
-                await regions.unregister_cuda("c")
-        unclosed.clear()
-        await regions.unregister_cuda("c")
-        assert len(regions._closings) == 0
-
-    registered(holds)
-
-
-def test_who_unregisters_all_is_told_what_others_were_for_a_while_alone(regions, register, monkeypatch):
-    async def asks_later():
-        (await register("c"))["who"] = "the server (no)"
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("")
-        monkeypatch.setattr("tisfast.limits.GPU_REFUSAL_SECONDS", 0)
-        await regions.unregister_cuda("")
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
-
-    registered(asks_later)
-
-
-@pytest.mark.parametrize("system", [False, True])
-def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, device, system):
-    async def again():
-        (await register("c"))["who"] = "the server (no)"
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
-        with pytest.raises(TisError):
-            if system:
-                regions.register_system("c", "/nosuch", 0, 10)
-            else:
-                await regions.register_cuda("c", device.handle("nosuch"), 0, 10)
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("c")
-        if system:  # it is somebody else's, most likely
-            with ShmFile(bytes(10)) as file:
-                regions.register_system("c", file.key, 0, 10)
-            with pytest.raises(Internal):
-                await regions.unregister_cuda("c")
-            regions.unregister_system("c")
-        await register("c")
-        await regions.unregister_cuda("c")
-
-    registered(again)
-
-
-def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
-    async def never_asked():
-        for name in "cd":
-            (await register(name))["who"] = "instance m_0_0 (no)"
-            regions.unregister_cuda(name).cancel()
-        await comes_true(lambda: not regions.unfinished())
-        with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
-            await register("e")
-        with pytest.raises(Internal):
-            await regions.unregister_cuda("")
-        await register("e")
-        unclosed = await register("f")
-        unclosed["who"] = "instance m_0_0 (no)"
-        regions.unregister_cuda("f").cancel()
-        await comes_true(lambda: not regions.unfinished())
-        with pytest.raises(Unavailable, match="which is the limit"):
-            await register("g")
-        unclosed.clear()  # it went with its process
-        await register("g")
-
-    monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
-    registered(never_asked)
 
 
 def test_system_memory_is_unregistered_at_once(regions, busy):
@@ -564,14 +396,3 @@ def test_who_registers_is_told_when_the_server_ends(begun):
         registered(ends)
     finally:
         device.may_end.set()
-
-
-def test_a_mistake_of_ours_is_no_success(regions, device, monkeypatch, caplog):
-    async def fails():
-        await regions.register_cuda("c", device.handle("a"), 0, 10)
-        monkeypatch.setattr(LANE, "passed", None)
-        with pytest.raises(Internal, match="refuses that in the server .TypeError"):
-            await regions.unregister_cuda("c")
-
-    registered(fails)
-    assert "closing shared memory region 'c' failed" in caplog.text

@@ -130,13 +130,13 @@ class Nobody:
 
 
 class FakeLink:
-    """Two requests of its own, one taken; `closed` counts."""
+    """Two requests of its own, one taken; `closed` and `ended` count."""
 
     fds = ()
     executing_since_ns = 1
 
     def __init__(self):
-        self.closed, self.opened = 0, False
+        self.closed, self.ended, self.opened = 0, 0, False
 
     def open(self):
         self.opened = True
@@ -153,9 +153,13 @@ class FakeLink:
     def trace_context(self, _ticket):
         """Nothing is traced here."""
 
-    def close(self):
+    def close(self, lingers):
         self.closed += 1
         return ([(self, "taken")], [(self, "untaken")]) if self.opened else ([], [])
+
+    def process_ended(self):
+        assert self.closed == 1
+        self.ended += 1
 
 
 async def leaves(condition, news):
@@ -224,7 +228,7 @@ def test_an_instance_lives_as_its_diagram_says(births, first, events):
     finally:
         loop.close()
     assert all(after in ALLOWED[before] for before, after in zip(seen, seen[1:], strict=False))
-    assert world.linked == [] and all(link.closed == 1 for link in world.links)
+    assert world.linked == [] and all(link.closed == link.ended == 1 for link in world.links)
     opened = [link for link in world.links if link.opened]
     assert sorted(map(id, (link for link, _ in world.lost))) == sorted(2 * [id(link) for link in opened])
 

@@ -29,10 +29,15 @@ class Unopened(Exception):
 
 
 class Holder(NamedTuple):
-    """An instance that may have memory open.  name: as in "instance m_0_0"; end: ends it, for a reason."""
+    """An instance that may have memory open.
+
+    name: as in "instance m_0_0"; end: ends it, for a reason; lingers: its process, where that was killed and has not
+    ended (processes.worker.Worker.lingers).
+    """
 
     name: str
     end: Callable[[str], None]
+    lingers: str = ""
 
 
 Unclosed: TypeAlias = "dict[object, str]"

@@ -13,24 +13,28 @@ from functools import partial
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda_faces import Devices, Gone, Holder, Unclosed
-from tisfast.native.cuda_lanes import hangs
+from tisfast.native.cuda_lanes import HANGS, hangs
 from tisfast.native.region import DeviceFile, Region
 
 log = logging.getLogger("tisfast.gpu")
+_BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
 
 
 class Closing:
     """Memory that is being closed.
 
     waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; is_logged: that
-    it takes long; told: when its refusals were first told (time.monotonic), 0 before.
+    it takes long; is_told: its refusals, to somebody.
     """
 
     def __init__(
         self, done: asyncio.Future[None], waits: Callable[[], str], unclosed: Callable[[], list[str]]
     ) -> None:
         self.done, self.waits, self._unclosed = done, waits, unclosed
-        self.is_logged, self.told = False, 0.0
+        self.is_logged = self.is_told = False
 
     @property
     def refusals(self) -> list[str]:
@@ -98,14 +102,12 @@ class Closings:
     def closed(self, name: str) -> asyncio.Future[None]:
         """Done when all is that is being closed under this name now, "": under all.
 
-        The log says once what is waited for so long.  Who names all is told what others were told for a while alone:
-        it may ask again, as its answer has not reached it.  Raises TisError, later.
+        The log says once what is waited for so long.  Refusals are told as long as they hold, whoever was told before:
+        nobody here knows whose memory it is.  Raises TisError, later.
         """
-        names, since = [name] if name else list(self._of), time.monotonic() - limits.GPU_REFUSAL_SECONDS
-        chosen = [
-            (each, one) for each in names for one in self._of.get(each, ()) if name or not one.told or one.told > since
-        ]
-        told = asyncio.ensure_future(self._closed(chosen))
+        names = [name] if name else list(self._of)
+        chosen = [(each, one) for each in names for one in self._of.get(each, ())]
+        told = asyncio.ensure_future(self._closed(chosen, "" if name else _BY_NAME))
         self._waiting.add(told)
         told.add_done_callback(self._waiting.discard)
         return told
@@ -120,7 +122,8 @@ class Closings:
         for each in self._waiting:
             each.cancel()
 
-    async def _closed(self, chosen: Sequence[tuple[str, Closing]]) -> None:
+    async def _closed(self, chosen: Sequence[tuple[str, Closing]], more: str) -> None:
+        """more: behind what is told of refusals."""
         begun = time.monotonic()
         if late := await self._late(chosen, begun + limits.GPU_TOLD_SECONDS):
             if unlogged := [(name, each) for name, each in late if not each.is_logged]:
@@ -137,7 +140,7 @@ class Closings:
             raise Internal(
                 f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
                 f"{where}. Do not free the memory before these processes have ended: end the server, or unload the "
-                "model of an instance"
+                f"model of an instance{more}"
             )
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
@@ -167,15 +170,15 @@ class Closings:
 
     def used_again(self, name: str) -> None:
         """A region of this name is registered: who unregisters that does not ask for what was told before."""
-        for each in [one for one in self._of.get(name, ()) if one.told]:
+        for each in [one for one in self._of.get(name, ()) if one.is_told]:
             self._forget(name, each)
 
     def _tell(self, name: str, what: Closing) -> None:
         """Its refusals: they stay, as who asked may have left.  What is closed by now is forgotten."""
         if not what.refusals:
             self._forget(name, what)
-        elif not what.told:
-            what.told = time.monotonic()
+        elif not what.is_told:
+            what.is_told = True
             self._told[what] = name
             if len(self._told) > limits.GPU_REFUSALS_MAX:
                 oldest = next(iter(self._told))
@@ -208,7 +211,14 @@ class Removed:
 
     def waits(self, devices: Devices) -> str:
         """For requests, instances, or its GPU, with the remedy."""
-        names = sorted({each.name for each in list(self._holders.values())})
+        holders = list(self._holders.values())
+        if lingering := sorted({each.lingers for each in holders if each.lingers}):
+            have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
+            return (
+                f"{lingering[0]}{_and_others(len(lingering))} {have} it open still: killed, but not ended, most likely "
+                f"in a call of a GPU's driver that hangs. Free the memory when {them} ended. {HANGS}"
+            )
+        names = sorted({each.name for each in holders})
         instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
         if (file := self._file()) is not None:
             where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tisfast import limits
+from tisfast.errors import Internal
+from tisfast.native.cuda_lanes import HANGS
 from tisfast.processes.nursery import ForkOrder
 from tisfast.processes.worker_output import LineReader
 
@@ -29,12 +32,19 @@ class ForkedProcess:
         self._place = worker.place
         self._pidfd = -1
         self._orphan = False  # its nursery is gone: only the pidfd tells its end
+        self._is_dead = False  # the pidfd has told it
+        self._lingers = False  # it was killed, and the server goes on without its end
         self._readers: list[LineReader] = []
-        self._no_status: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # for its end once it is killed, then for its status
 
     async def begin(self, fds: Sequence[int]) -> None:
-        """Fork.  Raises NurseryFailed, OSError."""
+        """Fork.  Raises Internal, OSError."""
         worker, place = self._worker, self._place
+        if len(place.lingering) >= limits.LINGERING_WORKERS_MAX:
+            raise Internal(
+                f"cannot fork a worker for {worker.birth.name}: {len(place.lingering)} killed processes of instances "
+                f"have not ended, which is the limit; the pid of one is {min(place.lingering)}. {HANGS}"
+            )
         assert worker.birth.nursery is not None
         place.control.expect(worker.id, worker.token, worker.hear)
         order = ForkOrder(worker.id, place.control.endpoint, worker.token, worker.birth.env, worker.birth.threads)
@@ -66,36 +76,64 @@ class ForkedProcess:
             return
         with contextlib.suppress(ProcessLookupError):  # reaped already: its end is on the way to us
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if self._timer is None:
+            self._wait(limits.KILL_SECONDS_MAX, self._linger)
 
     def close(self) -> None:
-        """It is gone: what was held for it may go."""
+        """It is over: what was held for it may go.  Its pidfd stays while it lingers."""
         self._place.control.forget(self._worker.id)
-        if self._no_status is not None:
-            self._no_status.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for reader in self._readers:
+            reader.finish()
+        if not self._lingers:
+            self._close_pidfd()
+
+    def _close_pidfd(self) -> None:
         if self._pidfd >= 0:
             self._place.loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-        for reader in self._readers:
-            reader.finish()
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        """For one thing at a time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._place.loop.call_later(seconds, then)
+
+    def _linger(self) -> None:
+        """It hangs in the kernel: only those wait for its end who must know that its memory is closed."""
+        self._lingers = True
+        self._place.lingering.add(self.pid)
+        self._worker.over(None, "was killed, and its process has not ended", lingers=True)
+
+    def _gone(self) -> None:
+        """One that lingered has ended."""
+        self._lingers = False
+        self._place.lingering.discard(self.pid)
+        self._close_pidfd()
+        self._worker.gone()
 
     def _died(self) -> None:
         """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""
         self._place.loop.remove_reader(self._pidfd)
-        if self._orphan:
+        self._is_dead = True
+        if self._lingers:
+            self._gone()
+        elif self._orphan:
             self._worker.over(None)
-            return
-        self._no_status = self._place.loop.call_later(limits.EXIT_STATUS_SECONDS_MAX, self._exited, None)
+        else:
+            self._wait(limits.EXIT_STATUS_SECONDS_MAX, partial(self._exited, None))
 
     def _exited(self, status: int | None) -> None:
-        if status is None and self._pidfd >= 0 and self._no_status is None:
-            self._kill_orphan()  # over when its pidfd says so: until then it may write to the memory that we share
-            return
-        self._worker.over(status)
-
-    def _kill_orphan(self) -> None:
-        """A nursery that was killed leaves children that the kernel signals; make sure of it."""
-        self._orphan = True
-        self._no_status = self._place.loop.call_later(limits.KILL_SECONDS_MAX, self._worker.over, None)
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        """status: None when there is nobody who knows it."""
+        if self._lingers:
+            if status is not None:
+                self._gone()
+        elif status is None and self._pidfd >= 0 and not self._is_dead:
+            # Its nursery was killed, and the kernel signals what that leaves; make sure of it.  It is over when its
+            # pidfd says so: until then it may write to the memory that we share.
+            self._orphan = True
+            self.kill("")
+        else:
+            self._worker.over(status)

@@ -56,8 +56,14 @@ class LinkFace(Protocol):
     def open(self) -> None:
         """The worker is ready: it may be given work."""
 
-    def close(self) -> tuple[list[Any], list[Any]]:
-        """The worker is gone: its unanswered requests, (taken, untaken)."""
+    def close(self, lingers: str = "") -> tuple[list[Any], list[Any]]:
+        """The worker is over: its unanswered requests, (taken, untaken).
+
+        lingers: Worker.lingers; what its process may have open of a GPU is let go of only by `process_ended`.
+        """
+
+    def process_ended(self) -> None:
+        """Behind `close`: it has nothing open any more, and what it was lent of a GPU is another one's."""
 
     @property
     def inflight(self) -> int:
@@ -264,7 +270,7 @@ class Instance:
                     self.name, seconds, limits.WORKER_STOP_SECONDS_MAX, extra=self._extra(),
                 )  # fmt: skip
                 worker.kill("was killed: it did not stop in time")
-                await _ends(worker, limits.KILL_SECONDS_MAX)
+                await asyncio.wait({worker.ended})  # limits.KILL_SECONDS_MAX at most
         self._lose("stopped", lambda taken: {"instance stopped": taken})
 
     def look_for_hang(self, now: int, limit_seconds: float) -> None:
@@ -295,13 +301,13 @@ class Instance:
             self._worker = None
             try:
                 if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
-                    await _ends(worker, limits.KILL_SECONDS_MAX)
+                    await asyncio.wait({worker.ended})  # it was killed: limits.KILL_SECONDS_MAX at most
             finally:
-                link.close()  # what it was lent on a GPU is another one's from now on
+                _close(link, worker)
             raise
         if worker.ended.done():
             self._worker = None
-            link.close()
+            _close(link, worker)
             raise WorkerFailed(
                 f"the worker process of {self.name} {worker.ended.result().text} when it had just loaded"
             )
@@ -376,12 +382,12 @@ class Instance:
 
     def _lose(self, text: str, advise: Callable[[list[Any]], dict[str, list[Any]]]) -> None:
         """Answer what the worker had taken; put back what it had not.  advise: the advice for each of those."""
-        self._worker = None
+        worker, self._worker = self._worker, None
         link, self._link = self._link, None
-        if link is None:
+        if link is None or worker is None:
             return
         self._say(self._runtime.remove_link, link)
-        taken, untaken = link.close()
+        taken, untaken = _close(link, worker)
         facts = self._birth.facts
         for advice, requests in (advise(taken) if taken else {}).items():
             message = (
@@ -433,6 +439,12 @@ class Instance:
 
     def _extra(self) -> dict[str, Any]:
         return {"facts": self._birth.facts}
+
+
+def _close(link: LinkFace, worker: Worker) -> tuple[list[Any], list[Any]]:
+    unanswered = link.close(worker.lingers)
+    worker.when_gone(link.process_ended)
+    return unanswered
 
 
 async def _ends(worker: Worker, seconds: float) -> bool:

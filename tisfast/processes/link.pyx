@@ -303,10 +303,11 @@ cdef class RingLink(Link):
         self.up = False
         self.channel.request_stop()
 
-    def close(self) -> tuple:
-        """The worker is gone.  Deliver what it had answered, then return (taken, untaken) requests.
+    def close(self, lingers="") -> tuple:
+        """The worker is over.  Deliver what it had answered, then return (taken, untaken) requests.
 
-        The caller fails the taken ones through runtime.fail and gives the others to runtime.requeue.
+        The caller fails the taken ones through runtime.fail and gives the others to runtime.requeue.  `process_ended` is to
+        follow, later where the worker `lingers` (Worker.lingers).
         """
         self.up = False
         self.closed = True
@@ -318,9 +319,7 @@ cdef class RingLink(Link):
                 self.poller.lost(self, error)
         self.poller.busy.discard(self)
         self.poller.callers.discard(self)
-        self.shares.close()
-        self.lent = None
-        self.unclosed.clear()
+        self.shares.close(lingers)
         self.copies.clear()
         if self.calls is not None:
             (<Calls>self.calls).close()
@@ -334,6 +333,12 @@ cdef class RingLink(Link):
         self.executing.clear()
         self.inflight = self.batches = self.early_requests = self.early_batches = 0
         return lost, kept
+
+    def process_ended(self) -> None:
+        """It has no GPU memory open any more: what it was lent is another one's, and clients' is closed."""
+        self.shares.process_ended()
+        self.lent = None
+        self.unclosed.clear()
 
     # ---- Link
 

@@ -11,7 +11,7 @@ cdef class ShareTable:
     cdef Channel channel
     cdef dict open               # id: GPU memory (cuda_faces.DeviceMemory) that the worker may have open
     cdef set closing             # of these, the ids that the worker was told to forget
-    cdef object refused          # deque: what DeviceMemory.unclosed was of memory that the worker's driver has not closed
+    cdef object refused          # deque: (DeviceMemory.unclosed of memory that the worker's driver has not closed, why)
     cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not
     cdef public object end       # ends the worker
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first

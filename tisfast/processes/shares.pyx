@@ -56,8 +56,8 @@ cdef class ShareTable:
         """The worker's end is the worker's alone from now on."""
         self.theirs.close()
 
-    def close(self) -> None:
-        """The worker is gone."""
+    def close(self, lingers) -> None:
+        """The worker is over.  lingers: Worker.lingers; GPU memory stays its process's until `process_ended`."""
         self.closed = True
         if self.waiting:
             self.loop.remove_writer(self.socket.fileno())
@@ -66,17 +66,25 @@ cdef class ShareTable:
                 os.close(fd)
         self.outbox.clear()
         self.shares.clear()
+        self.socket.close()
+        self.theirs.close()
+        if lingers:
+            for share, memory in self.open.items():
+                memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
+            for unclosed, refusal in self.refused:
+                unclosed[id(self)] = f"{lingers}, which was killed and has not ended ({refusal})"
+
+    def process_ended(self) -> None:
+        """It has no GPU memory open any more."""
         self.closing.update(self.open)
         for share in list(self.open):
             self.closed_there(share, "")
         for memory, share in self.unclosed:
             memory.holders.pop((id(self), share), None)
         self.unclosed.clear()
-        for unclosed in self.refused:
+        for unclosed, _ in self.refused:
             unclosed.pop(id(self), None)
         self.refused.clear()
-        self.socket.close()
-        self.theirs.close()
 
     def closed_there(self, share, refusal) -> None:
         """The worker says that it has let go of GPU memory, of which it was told that the id stands for it no more.
@@ -93,7 +101,7 @@ cdef class ShareTable:
         self.free.append(share)
         if refusal:
             memory.unclosed[id(self)] = f"instance {self.instance} ({refusal})"
-            self.refused.append(memory.unclosed)
+            self.refused.append((memory.unclosed, refusal))
 
     def file_of(self, share):
         """The DeviceFile that the worker knows by this id; None when that stands for none now."""

@@ -18,6 +18,7 @@ from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.environments.missing_modules import advice
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
+from tisfast.native.cuda_lanes import HANGS
 from tisfast.processes import machine, metric_messages
 from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
@@ -32,6 +33,7 @@ from tisfast.types import NO_DEVICE
 if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
 
+log = logging.getLogger("tisfast.processes")
 printed = logging.getLogger("tisfast.model.output")
 printed.setLevel(logging.DEBUG)  # what models write is the console's in Triton, whatever the log's switches say
 spoken = logging.getLogger("tisfast.model")
@@ -84,12 +86,14 @@ class Workplace:
     models: ModelOrdersFace
     gpu_pool: GpuPool | None = None  # None: there is none to lend of
     pinned_pool: PinnedPool = field(default_factory=PinnedPool)
+    lingering: set[int] = field(default_factory=set)  # processes that were killed and have not ended
 
 
 class WorkerBody(Protocol):
     """The body of a worker: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
 
-    It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`.
+    It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`: within
+    limits.KILL_SECONDS_MAX then.  Where the process has not ended by that time, it tells that later (Worker.gone).
     """
 
     @property
@@ -106,7 +110,7 @@ class WorkerBody(Protocol):
         """End it now.  verdict completes "the instance ..."."""
 
     def close(self) -> None:
-        """It is gone: what was held for it may go."""
+        """It is over: what was held for it may go."""
 
 
 class DeathsFace(Protocol):
@@ -160,7 +164,11 @@ def describe_status(status: int | None) -> str:
 
 
 class Worker:
-    """A worker.  `ended` is done when it is gone, and then everything it held is closed."""
+    """A worker.  `ended` is done when it is over, and then everything it held is closed.
+
+    One that was killed is over in a bounded time, but its process may still be there (`lingers`): what that has open
+    stays open until it `is_gone`.
+    """
 
     def __init__(self, birth: Birth, place: Workplace) -> None:
         self.birth = birth
@@ -175,6 +183,8 @@ class Worker:
         self._load_sent = False
         self._hello: asyncio.Future[Message] = place.loop.create_future()
         self._result: asyncio.Future[Message] = place.loop.create_future()
+        self.is_gone = False
+        self._when_gone: list[Callable[[], None]] = []
         self._verdict = ""  # why we killed it, if we did
         self._last_words = ""  # the last line that it printed
         self._oom_kills = machine.oom_kills()
@@ -185,6 +195,20 @@ class Worker:
     def pid(self) -> int:
         """The process id, 0 while it is not known."""
         return self._body.pid
+
+    @property
+    def lingers(self) -> str:
+        """Which process was killed, and has not ended; "" when it serves, or is gone."""
+        if not self.ended.done() or self.is_gone:
+            return ""
+        return f"instance {self.birth.name} of model '{self.birth.facts['model']}' (pid {self.pid})"
+
+    def when_gone(self, work: Callable[[], None]) -> None:
+        """Call this when its process has ended; now, where it has."""
+        if self.is_gone:
+            work()
+        else:
+            self._when_gone.append(work)
 
     @property
     def pins(self) -> bool:
@@ -402,8 +426,8 @@ class Worker:
         extra = {"facts": self.birth.facts, "indented": more > 0, "always": True}
         printed.log(level, "%s: %s", self.birth.name, text, extra=extra)
 
-    def over(self, status: int | None, text: str = "") -> None:
-        """For the body: it is gone.
+    def over(self, status: int | None, text: str = "", *, lingers: bool = False) -> None:
+        """For the body: it is gone, or it lingers: it was killed and does not end, and `gone` is to follow.
 
         status: as `os.waitpid` returns it, None where it is not known; text: how, as End has it, where that is known.
         """
@@ -418,6 +442,25 @@ class Worker:
             self.readiness.close()
         self._body.close()
         self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
+        if lingers:
+            log.error(
+                "%s was killed and has not ended within %g s: it hangs in the kernel, most likely in its GPU's driver. "
+                "The server goes on without it. GPU memory that it has open stays open until it ends. %s",
+                self.lingers, limits.KILL_SECONDS_MAX, HANGS, extra={"facts": self.birth.facts},
+            )  # fmt: skip
+        else:
+            self._has_gone()
+
+    def gone(self) -> None:
+        """For the body: the process has ended of one that lingered."""
+        log.info("%s has ended", self.lingers, extra={"facts": self.birth.facts})
+        self._has_gone()
+
+    def _has_gone(self) -> None:
+        self.is_gone = True
+        work, self._when_gone = self._when_gone, []
+        for each in work:
+            each()
 
     def _end(self, status: int | None) -> End:
         """Not by us.  Killed when the kernel kills for memory, or without room for a C++ object: it was short."""

@@ -1,0 +1,183 @@
+"""A killed instance whose process does not end: it has clients' GPU memory open still, and who unregisters is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.http
+
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked
+from tests.system.helpers import until
+from tests.unkillable import is_held, unkillable
+
+SOON = """
+from tisfast import limits
+limits.KILL_SECONDS_MAX = limits.GPU_TOLD_SECONDS = limits.WORKER_STOP_SECONDS_MAX = 0.5
+"""
+HANGS = IDENTITY.replace(
+    "        found", """        import os
+        while os.path.exists("FOLDER/hang") and requests[0].request_id() == "hangs":
+            open("FOLDER/begun", "w").close()
+        found""", 1,
+)  # fmt: skip
+CLOSES = "cuIpcCloseMemHandle"
+UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"
+ALL = "/v2/cudasharedmemory/unregister"
+
+
+@pytest.fixture
+def started(stand_in, serve, write_model, connect, region, tmp_path):
+    """started(): (server, client) of a model whose instance has the client's region "given" open."""
+
+    def start(*flags, seconds=3, more=""):
+        write_model("m", HANGS.replace("FOLDER", str(tmp_path)), CONFIG + GPU + STAYS)
+        flags = ("--model-control-mode=explicit", "--load-model=m", "--allow-client-shm=true", *flags)
+        server = serve(*flags, fault=f"{SOON}limits.GPU_REGION_SECONDS_MAX = {seconds}\n{more}")
+        client = connect(server.ready(), tritonclient.http)
+        region(client, "given")
+        client.infer("m", **asked(tritonclient.http))
+        return server, client
+
+    return start
+
+
+def kill_nursery(server, client, tmp_path):
+    os.kill(psutil.Process(server.worker("m_0_0")).ppid(), signal.SIGKILL)
+
+
+def unload(server, client, tmp_path):
+    client.unload_model("m")
+
+
+def hang(server, client, tmp_path):
+    """Its execution takes longer than it may."""
+    (tmp_path / "hang").touch()
+    tensor = tritonclient.http.InferInput("A", [NBYTES // 4], "FP32").set_shared_memory("other", NBYTES)
+    client.async_infer("m", [tensor], request_id="hangs")
+
+
+def lingers(server, pid):
+    """What the log says when the server goes on without it."""
+    return server.says(f"instance m_0_0 of model 'm' (pid {pid}) was killed and has not ended within 0.5 s: it hangs")
+
+
+@pytest.mark.parametrize("end", [kill_nursery, unload, hang])
+def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started, region, tmp_path, end):
+    server, client = started("--execution-timeout-secs=1")
+    pid = server.worker("m_0_0")
+    region(client, "other")
+    with unkillable(pid):
+        end(server, client, tmp_path)
+        lingers(server, pid)
+        assert is_held(pid)
+        if end is unload:
+            until(lambda: not client.is_model_ready("m"), "it is unloaded")
+            client.load_model("m")
+        until(lambda: server.worker("m_0_0") != pid, "there is another one")
+        client.infer("m", **asked(tritonclient.http, region="other"))  # the model goes on
+        for path in (UNREGISTER, UNREGISTER, ALL):
+            status, answer = server.ask("POST", path, {})
+            assert status == 503
+            others = " and 1 other" if path == ALL and end is hang else ""  # of which it has the memory, too
+            assert answer["error"] == (
+                f"shared memory region 'given'{others} unregistered, but not closed within 3 s; do not free the memory "
+                f"yet, and unregister again to wait again: instance m_0_0 of model 'm' (pid {pid}) has it open still: "
+                "killed, but not ended, most likely in a call of a GPU's driver that hangs. Free the memory when this "
+                "process has ended. Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it "
+                "(nvidia-smi --gpu-reset) and start the server again"
+            )
+    assert server.ask("POST", UNREGISTER, {}) == (200, {})
+    server.says(f"instance m_0_0 of model 'm' (pid {pid}) has ended")
+    assert server.ask("POST", ALL, {}) == (200, {})
+    assert server.end() == 0
+    ends = [each for each in server.log if each["message"].endswith(") has ended")]
+    assert len(ends) == 1  # the log says nothing of those that end when they are told to
+
+
+def test_who_waits_when_the_process_ends_at_last_is_told_that_all_is_closed(started, tmp_path):
+    server, client = started(seconds=60)
+    pid = server.worker("m_0_0")
+    with ThreadPoolExecutor(1) as threads:
+        with unkillable(pid):
+            kill_nursery(server, client, tmp_path)
+            lingers(server, pid)
+            waits = threads.submit(server.ask, "POST", UNREGISTER, {})
+            said = server.says("shared memory region 'given' unregistered, but not closed within 0.5 s")["message"]
+            assert f"instance m_0_0 of model 'm' (pid {pid}) has it open still" in said
+            assert not waits.done()
+        assert waits.result(60) == (200, {})
+
+
+@pytest.mark.parametrize("path", [UNREGISTER, ALL])
+def test_a_refusal_to_close_holds_until_the_process_has_ended(started, stand_in, tmp_path, path):
+    server, client = started()
+    pid = server.worker("m_0_0")
+    stand_in.fail(CLOSES, 217, pid=pid)
+    status, answer = server.ask("POST", UNREGISTER, {})
+    assert status == 500 and f"refuses that in instance m_0_0 ({CLOSES}: error 217). Do not" in answer["error"]
+    with unkillable(pid):
+        kill_nursery(server, client, tmp_path)
+        lingers(server, pid)
+        until(lambda: server.worker("m_0_0") != pid, "there is another one")
+        for _ in range(2):
+            status, answer = server.ask("POST", path, {})
+            assert status == 500
+            assert answer["error"].startswith(
+                "shared memory region 'given' unregistered, but not closed: the driver refuses that in instance m_0_0 "
+                f"of model 'm' (pid {pid}), which was killed and has not ended ({CLOSES}: error 217). Do not free the "
+                "memory before these processes have ended: end the server, or unload the model of an instance"
+            )
+    until(lambda: server.ask("POST", path, {}) == (200, {}), "it went with the process")
+
+
+def test_memory_that_was_lent_to_a_process_that_does_not_end_is_lent_to_nobody_else(started_chain):
+    def parts():
+        return float(server.metrics().partition('tisfast_gpu_lent_parts{gpu="0",state="lent"} ')[2].partition("\n")[0])
+
+    server, client = started_chain(IDENTITY.replace('"A"', '"B"'), fault=SOON)
+    tensor = tritonclient.http.InferInput("A", [1], "FP32")
+    tensor.set_data_from_numpy(np.ones(1, np.float32))
+    client.infer("m", [tensor])
+    pid = server.worker("m0_0_0")
+    assert parts() == 1
+    with unkillable(pid):
+        os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
+        server.says(f"instance m0_0_0 of model 'm0' (pid {pid}) was killed and has not ended")
+        until(lambda: client.is_model_ready("m"), "it is back")
+        client.infer("m", [tensor])
+        assert parts() == 2
+    until(lambda: parts() == 1, "it is free")
+
+
+def test_the_end_of_the_server_waits_for_no_process_that_does_not_end(started, tmp_path):
+    server, client = started("--exit-timeout-secs=30", seconds=60)
+    pid = server.worker("m_0_0")
+    with ThreadPoolExecutor(1) as threads, unkillable(pid):
+        kill_nursery(server, client, tmp_path)
+        lingers(server, pid)
+        until(lambda: server.worker("m_0_0") != pid, "there is another one")
+        waits = threads.submit(server.ask, "POST", UNREGISTER, {})
+        server.says("shared memory region 'given' unregistered, but not closed within 0.5 s")
+        assert server.end() == 0
+        status, answer = waits.result(60)
+        assert status == 503 and "not closed before the server ends" in answer["error"]
+
+
+def test_no_worker_is_started_when_too_many_have_not_ended(started, tmp_path):
+    server, client = started(more="limits.LINGERING_WORKERS_MAX = 1\n")
+    pid = server.worker("m_0_0")
+    with unkillable(pid):
+        kill_nursery(server, client, tmp_path)
+        lingers(server, pid)
+        server.says(
+            "instance m_0_0 could not be restarted: cannot fork a worker for m_0_0: 1 killed processes of instances "
+            f"have not ended, which is the limit; the pid of one is {pid}. Look whether 'nvidia-smi' answers"
+        )
+        assert server.worker("m_0_0") == pid
+    until(lambda: client.is_model_ready("m"), "it is back")
+    client.infer("m", **asked(tritonclient.http))

@@ -1,0 +1,193 @@
+"""Clients' GPU memory that a driver does not close: who unregisters the region is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.native.helpers import LANE, ShmFile
+from tests.operations.helpers import registered
+from tests.waiting import until as comes_true
+from tisfast.errors import Internal, TisError, Unavailable
+
+UNCLOSED = (
+    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before these processes have "
+    "ended: end the server, or unload the model of an instance"
+)
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
+
+
+@pytest.fixture
+def register(regions, device):
+    """Register a region: what is told when it is to be closed may be said in the dictionary that this gives."""
+
+    async def register(name):
+        await regions.register_cuda(name, device.handle("a"), 0, 10)
+        return regions.table.get(name).file.memory.unclosed
+
+    return register
+
+
+@pytest.mark.parametrize("name", ["c", ""])
+def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, register, name):
+    async def refused():
+        for each in "cd":
+            (await register(each))["who"] = f"the server (cuIpcCloseMemHandle: {each})"
+        answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
+        assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
+        await asyncio.wait(answers)
+        where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
+        for each in answers:
+            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}{more}"
+            assert isinstance(each.exception(), Internal)
+        with pytest.raises(Internal, match="^shared memory region 'c'"):  # who asked may have left
+            await regions.unregister_cuda(name)
+        for each in "cd" if not name else "c":
+            await register(each)  # it is other memory, of which nobody was told
+        await regions.unregister_cuda(name)
+
+    others, more = ("", "") if name else (" and 1 other", BY_NAME)
+    registered(refused)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
+    async def late():
+        (await register("c"))["who"] = "instance m_0_0 (no)"
+        busy()
+        left = regions.unregister_cuda("c")
+        left.cancel()
+        busy.over.set()
+        await comes_true(lambda: not regions.unfinished())
+        if again:
+            await register("c")
+        await regions.unregister_cuda("x")
+        with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in instance"):
+            await regions.unregister_cuda("c")
+
+    registered(late)
+
+
+def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
+    """A client whose time was over has left, and its answer with it."""
+
+    async def asks_again():
+        (await register("c"))["who"] = "the server (no)"
+        busy()
+        left = regions.unregister_cuda("c")
+        busy.over.set()
+        await asyncio.wait({left})  # nobody reads what it says
+        with pytest.raises(Internal, match="the driver refuses that in the server .no.. Do not free the memory"):
+            await regions.unregister_cuda("c")
+        left.exception()
+
+    registered(asks_again)
+
+
+def test_a_refusal_is_told_as_long_as_it_holds(regions, register):
+    """The process may end, or its context go, and the memory with it."""
+
+    async def holds():
+        unclosed = await register("c")
+        unclosed["who"] = "instance m_0_0 (no)"
+        for _ in range(2):
+            with pytest.raises(Internal):
+                await regions.unregister_cuda("c")
+        unclosed.clear()
+        await regions.unregister_cuda("c")
+        assert len(regions._closings) == 0
+
+    registered(holds)
+
+
+@pytest.mark.parametrize("told", [[], ["c"], [""]], ids=["nobody", "by name", "all"])
+def test_who_unregisters_all_is_told_as_long_as_it_holds_whoever_was_told_before(regions, register, monkeypatch, told):
+    """One of them may have the memory, however much later it asks."""
+    now = time.monotonic()
+
+    async def asks_later():
+        unclosed = await register("c")
+        unclosed["who"] = "the server (no)"
+        for name in told or ["c"]:
+            closing = regions.unregister_cuda(name)
+            if not told:
+                closing.cancel()
+            await asyncio.wait({closing})
+            assert not told or isinstance(closing.exception(), Internal)
+        monkeypatch.setattr("time.monotonic", lambda: now + 1e6)
+        for _ in range(2):
+            with pytest.raises(Internal, match="'c' unregistered, but not closed: the driver refuses that in the"):
+                await regions.unregister_cuda("")
+        await register("d")
+        with pytest.raises(Internal, match="'c' unregistered"):  # what it has unregistered itself is closed
+            await regions.unregister_cuda("")
+        unclosed.clear()  # it went with its process
+        await regions.unregister_cuda("")
+        assert len(regions._closings) == 0
+
+    registered(asks_later)
+
+
+@pytest.mark.parametrize("system", [False, True])
+def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, device, system):
+    async def again():
+        (await register("c"))["who"] = "the server (no)"
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+        with pytest.raises(TisError):
+            if system:
+                regions.register_system("c", "/nosuch", 0, 10)
+            else:
+                await regions.register_cuda("c", device.handle("nosuch"), 0, 10)
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("c")
+        if system:  # it is somebody else's, most likely
+            with ShmFile(bytes(10)) as file:
+                regions.register_system("c", file.key, 0, 10)
+            with pytest.raises(Internal):
+                await regions.unregister_cuda("c")
+            regions.unregister_system("c")
+        await register("c")
+        await regions.unregister_cuda("c")
+
+    registered(again)
+
+
+def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
+    async def never_asked():
+        for name in "cd":
+            (await register(name))["who"] = "instance m_0_0 (no)"
+            regions.unregister_cuda(name).cancel()
+        await comes_true(lambda: not regions.unfinished())
+        with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
+            await register("e")
+        with pytest.raises(Internal):
+            await regions.unregister_cuda("")
+        await register("e")
+        unclosed = await register("f")
+        unclosed["who"] = "instance m_0_0 (no)"
+        regions.unregister_cuda("f").cancel()
+        await comes_true(lambda: not regions.unfinished())
+        with pytest.raises(Unavailable, match="which is the limit"):
+            await register("g")
+        unclosed.clear()  # it went with its process
+        await register("g")
+
+    monkeypatch.setattr("tisfast.limits.REGIONS_MAX", 2)
+    registered(never_asked)
+
+
+def test_a_mistake_of_ours_is_no_success(regions, device, monkeypatch, caplog):
+    async def fails():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        monkeypatch.setattr(LANE, "passed", None)
+        with pytest.raises(Internal, match="refuses that in the server .TypeError"):
+            await regions.unregister_cuda("c")
+
+    registered(fails)
+    assert "closing shared memory region 'c' failed" in caplog.text
