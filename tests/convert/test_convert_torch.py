@@ -73,8 +73,8 @@ def test_files_of_torch_are_sources(tmp_path):
     for file, first in (("a.pt2", "pt2 fp32"), ("a.pt", "torchscript fp32")):
         with pytest.raises(BadRequest, match="can run code when it is read.*--allow-pickled-models"):
             converted(tmp_path / file, **SHORT)
-        found = converted(tmp_path / file, **SHORT, allow_pickled=True)
-        assert [each.name for each in found.tries] == [first, *GRAPHS] and statuses(found) == {}
+        found = converted(tmp_path / file, **SHORT, allow_pickled=True, precisions=["fp32"])
+        assert [each.name for each in found.tries] == [first, *GRAPHS[::2]] and statuses(found) == {}
         assert (
             found.signature.batches and by_name(found)[first].max_absolute < 1e-6
         )  # rows of a batch are added up in another order

@@ -37,6 +37,14 @@ class Adder(NamedTuple):
     config: str
 
 
+def sides(output: str) -> str:
+    """The tensors of an Adder's config."""
+    return f"""
+input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+output [ {{ name: "{output}" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+"""
+
+
 class Asker(threading.Thread):
     """A client that asks one model without pause.  wrong: what it was told that it should not have been."""
 
