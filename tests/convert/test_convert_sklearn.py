@@ -267,6 +267,33 @@ def test_what_fp16_does_not_know_is_a_sentence(tmp_path):
     assert single.status == "ok" and (half.status == "ok" or "into FP16 does not know all operators" in half.reason)
 
 
+def test_fp16_is_made_of_the_graph_in_fp32(tmp_path):
+    """The estimator is read to ask itself, and to make fp32 of it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    log = folder / "reads"
+    (folder / "telling_of_reads.py").write_text(
+        f"class Note:\n    pass\nwith open({str(log)!r}, 'a') as file:\n    file.write('x')\n"
+    )
+    program = (
+        "import joblib, numpy, telling_of_reads\n"
+        "from sklearn.preprocessing import StandardScaler\n"
+        "made = StandardScaler().fit(numpy.eye(5, dtype=numpy.float32))\n"
+        "made.note = telling_of_reads.Note()\n"
+        "joblib.dump(made, 'own.joblib')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+    log.unlink()
+    found = converted(
+        folder / "own.joblib", **{**SHORT, "precisions": ["fp32", "fp16"]}, allow_pickled=True, targets=["onnx"]
+    )
+    assert [(each.name, each.status, each.reason) for each in found.tries] == [
+        ("onnx fp32", "ok", ""),
+        ("onnx fp16", "ok", ""),
+    ]
+    assert log.read_text() == "xx"
+
+
 @pytest.mark.parametrize(
     ("made", "note"),
     [

@@ -224,7 +224,11 @@ class _Run:
         format_ = FORMATS[route.format]
         with written_to_scratch():
             (model / VERSION).mkdir(parents=True)
+        step, again = route.step, {}
+        if route.of_fp32 and (whole := self._models.get((route.format, "fp32"))):
+            step, again = route.of_fp32, {"source": str(whole / VERSION / format_.file)}
         request = self._request(
+            **again,
             target=str(model / VERSION / (format_.file or self._source.file)),
             precision=route.precision,
             max_batch_size=self._batch,
@@ -233,7 +237,7 @@ class _Run:
             cases=[each.name for each in self._feeds],
             until=time.monotonic() + self._asked.step_seconds,  # a clock that all processes share
         )
-        told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
+        told = run_step(step, request, folder / "step", self._asked.step_seconds)
         served_as = ServedAs(self._signature, wrong=told.get(WRONG, ""), unseen=told.get(NOTE, ""))
         named = "signature" in told
         if named:

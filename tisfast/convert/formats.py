@@ -19,13 +19,17 @@ class Format(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How a format is made of a kind of source.  step: PACKAGE.MODULE.FUNCTION; needs: modules beside those
-    that serve it."""
+    """How a format is made of a kind of source.
+
+    step: PACKAGE.MODULE.FUNCTION; needs: modules beside those that serve it; of_fp32: the step that makes it of the
+    same format in fp32, where that is there: the source is not read again.
+    """
 
     format: str
     precision: str
     step: str
     needs: tuple[str, ...] = ()
+    of_fp32: str = ""
 
 
 HERE: Final = "tisfast.convert"
@@ -46,13 +50,15 @@ FORMATS: Final = {
 PRECISIONS: Final = ("fp32", "fp16")
 
 
-def _onnx(module: str, *needs: str) -> tuple[Route, ...]:
+def _onnx(module: str, *needs: str, fp16: str = "onnx_steps.fp16") -> tuple[Route, ...]:
     """In both precisions, by a module's function `onnx`."""
-    return tuple(Route("onnx", each, f"{HERE}.{module}.onnx", needs) for each in PRECISIONS)
+    step = f"{HERE}.{module}.onnx"
+    return Route("onnx", "fp32", step, needs), Route("onnx", "fp16", step, needs, f"{HERE}.{fp16}")
 
 
 def _openvino(step: str) -> tuple[Route, ...]:
-    return tuple(Route("openvino", each, f"{HERE}.{step}") for each in PRECISIONS)
+    step = f"{HERE}.{step}"
+    return Route("openvino", "fp32", step), Route("openvino", "fp16", step, (), f"{HERE}.openvino_steps.fp16")
 
 
 ROUTES: Final[dict[str, tuple[Route, ...]]] = {
@@ -87,7 +93,7 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
     ),
     "sklearn": (
         Route("sklearn", "fp32", f"{HERE}.sklearn_steps.copy"),
-        *_onnx("sklearn_steps", "onnx", "skl2onnx"),
+        *_onnx("sklearn_steps", "onnx", "skl2onnx", fp16="sklearn_steps.fp16"),
         Route("treelite", "fp32", f"{HERE}.sklearn_steps.forest", ("sklearn",)),
     ),
 }

@@ -24,6 +24,12 @@ def from_onnx(request: Mapping[str, Any], _: Path) -> None:
     write(ov, ov.convert_model(str(graph_of(request["source"]))), request)
 
 
+def fp16(request: Mapping[str, Any], _: Path) -> None:
+    """An IR of an IR: its weights are of FP16."""
+    ov = openvino()
+    write(ov, ov.Core().read_model(request["source"]), request)
+
+
 def write(ov: Any, model: Any, request: Mapping[str, Any]) -> None:
     """The two files of an IR."""
     ov.save_model(model, request["target"], compress_to_fp16=request["precision"] == "fp16")

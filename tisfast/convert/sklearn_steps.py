@@ -120,7 +120,16 @@ def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     half = request["precision"] == "fp16"
     target = folder / "whole.onnx" if half else Path(request["target"])
     _write_onnx(request, target)
-    said = write_fp16(target, Path(request["target"]), request) if half else {}
+    return _loaded(request, write_fp16(target, Path(request["target"]), request) if half else {})
+
+
+def fp16(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
+    """Of the graph that `onnx` has made: scikit-learn is not needed."""
+    return _loaded(request, write_fp16(Path(request["source"]), Path(request["target"]), request))
+
+
+def _loaded(request: Mapping[str, Any], said: dict[str, str]) -> dict[str, Any]:
+    """What ONNX Runtime says of the graph that was made, and what was said of FP16.  Raises BadRequest."""
     try:
         session = importlib.import_module("onnxruntime").InferenceSession(request["target"])
     except Exception as error:  # of several types, all of its own
