@@ -32,8 +32,6 @@ cdef extern from "Python.h":
 
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
-cdef object JSON_DECODER = json.JSONDecoder()
-cdef object JSON_SPACE = re.compile(rb"[ \t\r\n]*")
 cdef object WIDE = re.compile(rb"[\xf0-\xf4]")
 cdef object SURROGATE = re.compile(r"\\u[dD]")
 cdef Py_ssize_t WEIGHED_BYTES_MIN = tuning.JSON_WEIGHED_BYTES_MIN
@@ -64,6 +62,32 @@ cdef const unsigned char *string_end(const unsigned char *at, const unsigned cha
     while at < end and at[0] != c'"':
         at += 2 if at[0] == c'\\' else 1
     return at + 1 if at < end else end
+
+
+# Of orjson.  The standard library has none but the processor's stack, from CPython 3.14 on.
+cdef enum:
+    NESTING_MAX = 1024
+
+
+# Where the object or list ends that begins before or at `at`: behind it; at `end` when it is not closed, and NULL when it is
+# nested deeper than NESTING_MAX.
+cdef const unsigned char *nested_end(const unsigned char *at, const unsigned char *end) noexcept:
+    cdef int depth = 0
+    cdef unsigned char c
+    while at < end:
+        c = at[0]
+        at += 1
+        if c == c'"':
+            at = string_end(at, end)
+        elif c == c'[' or c == c'{':
+            depth += 1
+            if depth > NESTING_MAX:
+                return NULL
+        elif c == c']' or c == c'}':
+            depth -= 1
+            if depth <= 0:
+                return at
+    return end
 
 
 # Memory that the values of a text take, at most, as of JSON; text that is none has no values.
@@ -112,6 +136,9 @@ cdef object load_lenient(bytes text, error):
         raise too_deep()
     if b"NaN" not in text and b"Inf" not in text:
         raise unreadable(error.msg, error.pos) if "UTF-8" not in error.msg else not_utf8(text)
+    cdef const unsigned char *start = <const unsigned char *>PyBytes_AS_STRING(text)
+    if nested_end(start, start + len(text)) == NULL:
+        raise too_deep()
     try:
         spelled = spelled_out(text)
         value = json.loads(spelled)
@@ -193,12 +220,14 @@ cdef object binary_head(const unsigned char *data, Py_ssize_t n):
     cdef bytes text = PyBytes_FromStringAndSize(<char *>data, n)
     if b"binary_data_size" not in text:
         return None
-    try:
-        _, end = JSON_DECODER.raw_decode(text.decode("latin-1"), JSON_SPACE.match(text).end())  # a character is a byte
-        value = load_json(data, end)
-    except (ValueError, RecursionError, TisError):
+    cdef const unsigned char *end = nested_end(data, data + n)
+    if end == NULL:
         return None
-    return value if type(value) is dict and b"binary_data_size" in text[:end] else None
+    try:
+        value = load_json(data, end - data)
+    except TisError:
+        return None
+    return value if type(value) is dict and b"binary_data_size" in text[:end - data] else None
 
 
 cdef too_deep():
