@@ -583,6 +583,8 @@ for when it has waited so long."""
 GPU_REFUSALS_MAX: Final = 65536
 """Refusals of drivers to close memory that are kept for a GPU, and of clients' regions that somebody was told of.  The
 oldest one goes."""
+GPU_REFUSALS_TOLD_MAX: Final = 8
+"""Of these, the processes and reasons that one error names; it says how many others there are."""
 GPU_REGION_END_SECONDS: Final = 0.5
 """Who waits for a client's region to be opened or closed waits so long still when the server ends."""
 GPU_LOST_SECONDS_MAX: Final = 30

@@ -11,20 +11,25 @@ import psutil
 import pytest
 import tritonclient.http
 
-from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked, register
+from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.system.helpers import until
-from tests.unkillable import is_held, unkillable
+from tests.unkillable import SOON, is_held, unkillable
 
-SOON = """
-from tisfast import limits
-limits.KILL_SECONDS_MAX = limits.GPU_TOLD_SECONDS = limits.WORKER_STOP_SECONDS_MAX = 0.5
-"""
 HANGS = IDENTITY.replace(
     "        found", """        import os
         while os.path.exists("FOLDER/hang") and requests[0].request_id() == "hangs":
             open("FOLDER/begun", "w").close()
         found""", 1,
 )  # fmt: skip
+LOOK = (
+    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
+    "the server again"
+)
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
 CLOSES = "cuIpcCloseMemHandle"
 UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"
 ALL = "/v2/cudasharedmemory/unregister"
@@ -61,18 +66,33 @@ def hang(server, client, tmp_path):
     client.async_infer("m", [tensor], request_id="hangs")
 
 
+def kill_it(server, client, tmp_path):
+    """As an operator does, or the kernel for want of memory."""
+    os.kill(server.worker("m_0_0"), signal.SIGKILL)
+
+
+def lose_gpu(server, client, tmp_path, stand_in):
+    """It ends by itself, and the server is not told when it has not."""
+    stand_in.fail("cuCtxSynchronize", LAUNCH_FAILED, times=1, pid=server.worker("m_0_0"))
+    with pytest.raises(tritonclient.utils.InferenceServerException, match="launch failure"):
+        client.infer("m", **asked(tritonclient.http))
+
+
 def lingers(server, pid):
     """What the log says when the server goes on without it."""
-    return server.says(f"instance m_0_0 of model 'm' (pid {pid}) was killed and has not ended within 0.5 s: it hangs")
+    return server.says(
+        f"instance m_0_0 of model 'm' (pid {pid}) was killed and has not ended within 0.5 s: most likely it hangs in "
+        "its GPU's driver"
+    )
 
 
-@pytest.mark.parametrize("end", [kill_nursery, unload, hang])
-def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started, region, tmp_path, end):
+@pytest.mark.parametrize("end", [kill_nursery, unload, hang, kill_it, lose_gpu])
+def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started, stand_in, region, tmp_path, end):
     server, client = started("--execution-timeout-secs=1")
     pid = server.worker("m_0_0")
     region(client, "other")
     with unkillable(pid):
-        end(server, client, tmp_path)
+        end(server, client, tmp_path, *((stand_in,) if end is lose_gpu else ()))
         lingers(server, pid)
         assert is_held(pid)
         if end is unload:
@@ -88,8 +108,7 @@ def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started,
                 f"shared memory region 'given'{others} unregistered, but not closed within 3 s; do not free the memory "
                 f"yet, and unregister again to wait again: instance m_0_0 of model 'm' (pid {pid}) has it open still: "
                 "killed, but not ended, most likely in a call of a GPU's driver that hangs. Free the memory when this "
-                "process has ended. Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it "
-                "(nvidia-smi --gpu-reset) and start the server again"
+                f"process has ended. {LOOK}{BY_NAME if path == ALL else ''}"
             )
     assert server.ask("POST", UNREGISTER, {}) == (200, {})
     server.says(f"instance m_0_0 of model 'm' (pid {pid}) has ended")
@@ -127,10 +146,11 @@ def test_a_refusal_to_close_holds_until_the_process_has_ended(started, stand_in,
         for _ in range(2):
             status, answer = server.ask("POST", path, {})
             assert status == 500
-            assert answer["error"].startswith(
+            assert answer["error"] == (
                 "shared memory region 'given' unregistered, but not closed: the driver refuses that in instance m_0_0 "
                 f"of model 'm' (pid {pid}), which was killed and has not ended ({CLOSES}: error 217). Do not free the "
-                "memory before these processes have ended: end the server, or unload the model of an instance"
+                "memory before these processes have ended: what was killed and has not ended does not end by an "
+                f"unload, nor with the server. {LOOK}{BY_NAME if path == ALL else ''}"
             )
     until(lambda: server.ask("POST", path, {}) == (200, {}), "it went with the process")
 
@@ -154,6 +174,41 @@ def test_memory_that_was_lent_to_a_process_that_does_not_end_is_lent_to_nobody_e
     until(lambda: parts() == 1, "it is free")
 
 
+def test_a_lost_gpu_says_which_killed_process_keeps_it(started_chain, stand_in, export):
+    fault = f"{SOON}limits.GPU_LOST_SECONDS_MAX = 2\n"
+    server, client = started_chain(IDENTITY.replace('"A"', '"B"'), "--allow-client-shm=true", fault=fault)
+    tensor = tritonclient.http.InferInput("A", [1], "FP32")
+    tensor.set_data_from_numpy(np.ones(1, np.float32))
+    client.infer("m", [tensor])
+    pid = server.worker("m0_0_0")
+    with unkillable(pid):
+        os.kill(pid, signal.SIGKILL)
+        server.says(f"instance m0_0_0 of model 'm0' (pid {pid}) was killed and has not ended")
+        stand_in.fail("cuIpcOpenMemHandle_v2", LAUNCH_FAILED, times=1, pid=server.process.pid)
+        who = f"instance m0_0_0 of model 'm0' (pid {pid}), which was killed and has not ended"
+        for said in ("launch failure", f"it begins anew when {who}, has. {LOOK}"):
+            with pytest.raises(tritonclient.utils.InferenceServerException) as failed:
+                register(client, "given", export(NBYTES))
+            assert said in str(failed.value)
+    until(lambda: client.is_model_ready("m"), "all are back")
+    register(client, "given", export(NBYTES))
+
+
+def test_a_killed_process_without_a_gpu_is_not_said_to_hang_in_its_driver(serve, write_model):
+    write_model("m")
+    server = serve(fault=SOON).ready()
+    pid = server.worker("m_0")
+    with unkillable(pid):
+        os.kill(pid, signal.SIGKILL)
+        said = server.says(f"instance m_0 of model 'm' (pid {pid}) was killed and has not ended within 0.5 s: ")
+        assert said["message"].partition("0.5 s: ")[2] == (
+            "a file system that does not answer, a debugger, or much memory that it gives back may hold it, or a "
+            f"device that the model uses ('ps -L -o stat,wchan:40 -p {pid}' says what it waits for). The server goes "
+            "on without it, and its memory is not free until it ends"
+        )
+        until(lambda: server.worker("m_0") != pid, "there is another one")
+
+
 def test_the_end_of_the_server_waits_for_no_process_that_does_not_end(started, tmp_path):
     server, client = started("--exit-timeout-secs=30", seconds=60)
     pid = server.worker("m_0_0")
@@ -165,7 +220,11 @@ def test_the_end_of_the_server_waits_for_no_process_that_does_not_end(started, t
         server.says("shared memory region 'given' unregistered, but not closed within 0.5 s")
         assert server.end() == 0
         status, answer = waits.result(60)
-        assert status == 503 and "not closed before the server ends" in answer["error"]
+        assert status == 503
+        assert answer["error"] == (
+            "shared memory region 'given' unregistered, but not closed before the server ends: free the memory when it "
+            f"has ended, and instance m_0_0 of model 'm' (pid {pid}), which was killed and has not ended, has, too"
+        )
 
 
 def test_no_worker_is_started_when_too_many_have_not_ended(started, tmp_path):
@@ -176,7 +235,8 @@ def test_no_worker_is_started_when_too_many_have_not_ended(started, tmp_path):
         lingers(server, pid)
         server.says(
             "instance m_0_0 could not be restarted: cannot fork a worker for m_0_0: 1 killed processes of instances "
-            f"have not ended, which is the limit; the pid of one is {pid}. Look whether 'nvidia-smi' answers"
+            f"have not ended, which is the limit; the pid of one is {pid}. The log says of each "
+            "what may hold it; when one has ended, another worker is started"
         )
         assert server.worker("m_0_0") == pid
     until(lambda: client.is_model_ready("m"), "it is back")

@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.gpu_models import CONFIG, GPU
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import client_of_thread, until
+from tests.unkillable import SOON, unkillable
 
 INVALID_VALUE = 1
 NBYTES = 16 << 20
@@ -184,6 +185,24 @@ def test_over_grpc_too(started, stand_in):
     with tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as client:
         assert np.array_equal(client.infer("m", [tensor]).as_numpy("B"), VALUES)
     assert counted(stand_in, before) == [1, 1, 2, 2]
+
+
+def test_what_a_killed_process_has_pinned_counts_until_it_has_ended(serve, write_model, connect, stand_in):
+    write_model("m", MODEL, CONFIG + GPU)
+    server = serve(f"--pinned-memory-pool-byte-size={40 << 20}", fault=SOON).ready()
+    client = connect(server, tritonclient.http)
+    assert is_right(client)
+    used, before = pool(server, "used"), stand_in.counted()["host_registered"]
+    assert used > 2 * NBYTES
+    pid = server.worker("m_0_0")
+    with unkillable(pid):
+        os.kill(pid, signal.SIGKILL)
+        server.says(f"(pid {pid}) was killed and has not ended")
+        until(lambda: server.worker("m_0_0") != pid and client.is_model_ready("m"), "there is another one")
+        assert is_right(client)
+        assert (pool(server, "used"), stand_in.counted()["host_registered"]) == (used, before)  # there is no room
+        server.says(f"other instances have {int(used)}, and all may have {40 << 20}")
+    until(lambda: pool(server, "used") == 0, "it has none")
 
 
 def test_what_is_pinned_is_bounded_told_and_let_go_of(started, stand_in):

@@ -53,7 +53,7 @@ class Borrower:
 
     async def borrows(self, pool, uuid, number=1):
         told = []
-        pool.answer({"n": number, "uuid": uuid}, self, told.append)
+        pool.answer({"n": number, "uuid": uuid}, self, told.append, "m_0")
         await comes_true(lambda: told)
         return told[0]
 
@@ -314,8 +314,8 @@ def test_a_gpu_that_is_lost_and_in_use_for_too_long_is_told(lending, stand_in, m
 def test_a_message_without_a_number_is_passed_over(lending, caplog, number):
     async def work(pool, uuid, _):
         pool.unopened({"unopened": number, "error": "why"}, Borrower())
-        pool.copy({"n": number, "copy": 0, "offset": 0, "bytes": 1}, Borrower(), None)
-        pool.answer({"n": number, "uuid": uuid}, Borrower(), None)
+        pool.copy({"n": number, "copy": 0, "offset": 0, "bytes": 1}, Borrower(), None, "m_0")
+        pool.answer({"n": number, "uuid": uuid}, Borrower(), None, "m_0")
         assert "error" not in await Borrower().borrows(pool, uuid)
 
     lending(work)
@@ -359,7 +359,7 @@ def test_a_copy_that_fails_late_is_let_go_of_by_the_loop_whoever_has_its_error(m
 
     async def work():
         pool = GpuPool(asyncio.get_running_loop(), None, {}, CudaSharing())
-        pool.copy({"n": 1, "copy": 7, "offset": 0, "bytes": 64}, borrower, told.append)
+        pool.copy({"n": 1, "copy": 7, "offset": 0, "bytes": 64}, borrower, told.append, "m_0")
         await asyncio.sleep(0)
         assert memory.begun.wait(60)  # the loop, too: it looks at no time before
         await comes_true(lambda: told)

@@ -10,6 +10,7 @@ import pytest
 from tests.native.helpers import LANE, ShmFile
 from tests.operations.helpers import registered
 from tests.waiting import until as comes_true
+from tisfast import tuning
 from tisfast.errors import Internal, TisError, Unavailable
 
 UNCLOSED = (
@@ -52,6 +53,22 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
         await regions.unregister_cuda(name)
 
     others, more = ("", "") if name else (" and 1 other", BY_NAME)
+    registered(refused)
+
+
+def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regions, register):
+    async def refused():
+        for each in range(40):
+            (await register(f"r{each}"))["who"] = f"instance m_{each:02}_0 (cuIpcCloseMemHandle: 1)"
+        await asyncio.wait({regions.unregister_cuda("")})
+        told, turns = regions.unregister_cuda(""), 0  # all is done but the answer
+        while not told.done():
+            turns += 1
+            await asyncio.sleep(0)
+        shown = ", in ".join(f"instance m_{each:02}_0 (cuIpcCloseMemHandle: 1)" for each in range(8))
+        assert f"refuses that in {shown} and 32 others. Do not free the memory" in str(told.exception())
+        assert turns >= 40 // tuning.LOOP_SLICE_PIECES
+
     registered(refused)
 
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.unkillable import is_held, unkillable
 from tests.waiting import Gate, until
 from tisfast import limits, tuning
 from tisfast.config.settings import WorkerSettings
@@ -249,6 +250,27 @@ def test_a_worker_killed_in_the_middle_of_a_stream_ends_it_retryably(streams, ru
     run(until(lambda: m.instance.state is InstanceState.READY))
     m.ask("s.send(answer(2), FINAL)")
     assert m.until_final(2)[-1] == (0, [[2]], True)
+
+
+@pytest.mark.parametrize("code", ["state.s = s", "state.r = r; s.send(answer(1), FINAL)"], ids=["executes", "keeps"])
+def test_inputs_of_a_killed_process_that_does_not_end_are_used_again_when_it_has(streams, run, monkeypatch, code):
+    """A call that it hangs in may still write to them."""
+    monkeypatch.setattr(limits, "KILL_SECONDS_MAX", 0.2)
+    m = streams()
+    m.ask(code)
+    run(until(lambda: m.runtime.stats.execution_count == 1))
+    pid, blocks = m.instance.pid, m.runtime.arena.used_blocks
+    assert blocks > 0
+    with unkillable(pid):
+        os.kill(pid, signal.SIGKILL)
+        run(until(lambda: is_held(pid)))
+        m.instance.look_for_hang(now_ns(), 600)
+        run(until(lambda: m.instance.state is InstanceState.READY and m.instance.pid != pid))
+        assert m.finals() == 1 and m.runtime.arena.used_blocks == blocks
+        m.ask("s.send(answer(2), FINAL)")
+        m.until_final(2)
+        run(until(lambda: m.runtime.arena.used_blocks == blocks))
+    run(until(lambda: m.runtime.arena.used_blocks == 0))
 
 
 def test_a_model_sees_that_its_client_has_left(streams, run):

@@ -28,7 +28,7 @@ from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_driver import LIBRARY, OUT_OF_MEMORY, POINTER, CudaMissing, Driver, Failed, Handle
-from tisfast.native.cuda_faces import DeviceMemory, Gone, Holder, Unclosed, Unopened
+from tisfast.native.cuda_faces import NOT_ENDED, DeviceMemory, Gone, Holder, Unclosed, Unopened
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
@@ -53,6 +53,7 @@ class _Device:
         self._on_lost = partial(on_lost, number)
         self.lost, self._losing = "", threading.Lock()
         self.lent = 0
+        self._borrowed: dict[int, dict[object, Holder]] = {}  # by where each of these is: its holders
         self.over: Future[None] = Future()
         self._is_reset = False
         self._left: deque[Unclosed] = deque(maxlen=limits.GPU_REFUSALS_MAX)  # of what is open until the context goes
@@ -110,6 +111,7 @@ class _Device:
     def lends(self, memory: Allocated, base: int) -> Callable[[], object]:
         """The same of memory that others may have open: while it is there, a lost context is not reset."""
         self.lent += 1
+        self._borrowed[base] = memory.holders
         return self._at_end_of(memory, partial(self._take_back, base))
 
     def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
@@ -128,6 +130,7 @@ class _Device:
         if not self.lost:
             self._give_back("cuMemFree_v2", base)
         self.lent -= 1
+        self._borrowed.pop(base, None)
         self._end()
 
     def _end(self) -> None:
@@ -161,10 +164,15 @@ class _Device:
         """Why a lost context must stay; "" where it need not."""
         if not self.lost or not self.lent:
             return ""
-        return (
+        lost = (
             f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
-            "that it lent there are still in use: it begins anew when the instances that have them have ended, as "
-            f"they were told to. Try again in some seconds. {HANGS}"
+            "that it lent there are still in use: it begins anew when "
+        )
+        holders = [each for holders in list(self._borrowed.values()) for each in list(holders.values())]
+        if lingering := sorted({each.lingers for each in holders if each.lingers}):
+            return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}. {HANGS}"
+        return (
+            f"{lost}the instances that have them have ended, as they were told to. Try again in some seconds. {HANGS}"
         )
 
     def check_anew(self) -> None:
@@ -179,6 +187,10 @@ class _Device:
             self._is_reset = True
         while self._left:
             self._left.popleft().pop(self, None)
+
+
+def _others(count: int) -> str:
+    return f", and {count} more such processes have" if count else ""
 
 
 def _let_go(lanes: Lanes, work: Callable[[], None], what: str, gone: Gone) -> None:

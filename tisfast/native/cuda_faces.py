@@ -40,6 +40,16 @@ class Holder(NamedTuple):
     lingers: str = ""
 
 
+NOT_ENDED: Final = "which was killed and has not ended"
+"""Behind Holder.lingers."""
+
+
+class LingeringRefusal(str):
+    """Why memory is not closed in a process that lingers: nothing that anybody can do ends that."""
+
+    __slots__ = ()
+
+
 Unclosed: TypeAlias = "dict[object, str]"
 """By process: its name and the driver's reason.  Whoever has put one in takes it out when the memory is closed."""
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda_faces import Devices, Gone, Holder, Unclosed
+from tisfast.native.cuda_faces import NOT_ENDED, Devices, Gone, Holder, LingeringRefusal, Unclosed
 from tisfast.native.cuda_lanes import HANGS, hangs
 from tisfast.native.region import DeviceFile, Region
 
@@ -26,14 +26,19 @@ _BY_NAME = (
 class Closing:
     """Memory that is being closed.
 
-    waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; is_logged: that
-    it takes long; is_told: its refusals, to somebody.
+    waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; lingering: those
+    that were killed and have not ended (Holder.lingers); is_logged: that it takes long; is_told: its refusals, to
+    somebody.
     """
 
     def __init__(
-        self, done: asyncio.Future[None], waits: Callable[[], str], unclosed: Callable[[], list[str]]
+        self,
+        done: asyncio.Future[None],
+        waits: Callable[[], str],
+        unclosed: Callable[[], list[str]],
+        lingering: Callable[[], list[str]],
     ) -> None:
-        self.done, self.waits, self._unclosed = done, waits, unclosed
+        self.done, self.waits, self._unclosed, self.lingering = done, waits, unclosed, lingering
         self.is_logged = self.is_told = False
 
     @property
@@ -59,7 +64,7 @@ class Coming:
 
     def unregistered(self) -> Closing:
         """It is none any more: done when what it opens has been closed."""
-        return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed)
+        return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed, list)
 
     def _unclosed(self) -> list[str]:
         return [] if self.closing is None else self.closing.refusals
@@ -123,7 +128,7 @@ class Closings:
             each.cancel()
 
     async def _closed(self, chosen: Sequence[tuple[str, Closing]], more: str) -> None:
-        """more: behind what is told of refusals."""
+        """more: behind what is told of what is open."""
         begun = time.monotonic()
         if late := await self._late(chosen, begun + limits.GPU_TOLD_SECONDS):
             if unlogged := [(name, each) for name, each in late if not each.is_logged]:
@@ -132,16 +137,18 @@ class Closings:
                     each.is_logged = True
             if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):
                 remedy = "; do not free the memory yet, and unregister again to wait again"
-                raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy))
-        for name, each in chosen:
-            self._tell(name, each)
-        if refused := [(name, each) for name, each in chosen if each.refusals]:
-            where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
-            raise Internal(
-                f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
-                f"{where}. Do not free the memory before these processes have ended: end the server, or unload the "
-                f"model of an instance{more}"
-            )
+                raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy) + more)
+        refused: list[str] = []
+        where: set[str] = set()
+        for count, (name, each) in enumerate(chosen, 1):
+            if refusals := each.refusals:
+                refused.append(name)
+                where.update(refusals)
+            self._tell(name, each, refusals)
+            if count % tuning.LOOP_SLICE_PIECES == 0:
+                await asyncio.sleep(0)  # others have their turn
+        if refused:
+            raise Internal(f"{named(refused)} unregistered, but not closed: {_told_refused(where)}{more}")
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
         """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
@@ -157,7 +164,7 @@ class Closings:
         if late and self._is_ended:
             raise Unavailable(
                 f"{named(name for name, _ in late)} unregistered, but not closed before the server ends: free the "
-                "memory when it has ended"
+                f"memory when it has ended{_also_lingering(late)}"
             )
         return late
 
@@ -173,9 +180,9 @@ class Closings:
         for each in [one for one in self._of.get(name, ()) if one.is_told]:
             self._forget(name, each)
 
-    def _tell(self, name: str, what: Closing) -> None:
+    def _tell(self, name: str, what: Closing, refusals: Sequence[str]) -> None:
         """Its refusals: they stay, as who asked may have left.  What is closed by now is forgotten."""
-        if not what.refusals:
+        if not refusals:
             self._forget(name, what)
         elif not what.is_told:
             what.is_told = True
@@ -211,14 +218,13 @@ class Removed:
 
     def waits(self, devices: Devices) -> str:
         """For requests, instances, or its GPU, with the remedy."""
-        holders = list(self._holders.values())
-        if lingering := sorted({each.lingers for each in holders if each.lingers}):
+        if lingering := self.lingering():
             have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
             return (
-                f"{lingering[0]}{_and_others(len(lingering))} {have} it open still: killed, but not ended, most likely "
+                f"{_first(lingering)} {have} it open still: killed, but not ended, most likely "
                 f"in a call of a GPU's driver that hangs. Free the memory when {them} ended. {HANGS}"
             )
-        names = sorted({each.name for each in holders})
+        names = sorted({each.name for each in list(self._holders.values())})
         instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
         if (file := self._file()) is not None:
             where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
@@ -235,6 +241,10 @@ class Removed:
             f"{instances} had it open and closes it behind the batch that is executed, which takes long "
             "(--execution-timeout-secs ends one that hangs)"
         )
+
+    def lingering(self) -> list[str]:
+        """The killed processes that have it open still."""
+        return sorted({each.lingers for each in list(self._holders.values()) if each.lingers})
 
     async def let_go(self) -> None:
         """Wait until no request uses it, and the instances that may have it open have closed it."""
@@ -260,7 +270,7 @@ def closing(devices: Devices, device: int, unclosed: Sequence[Unclosed]) -> Clos
     unclosed: of each DeviceMemory that there is by then.
     """
     done = asyncio.ensure_future(_closed(devices, device))
-    return Closing(done, partial(devices.waits, device), partial(_texts, unclosed))
+    return Closing(done, partial(devices.waits, device), partial(_texts, unclosed), list)
 
 
 def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
@@ -274,7 +284,7 @@ def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str
             if each.device not in idle:
                 idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
             done = idle[each.device]
-        yield each.name, Closing(done, partial(each.waits, devices), partial(_texts, [each.unclosed]))
+        yield each.name, Closing(done, partial(each.waits, devices), partial(_texts, [each.unclosed]), each.lingering)
 
 
 async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
@@ -294,6 +304,33 @@ def _texts(unclosed: Sequence[Unclosed]) -> list[str]:
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
     reasons = "; ".join(sorted({each.waits() for _, each in late}))
     return f"{named(name for name, _ in late)} unregistered, but not closed within {seconds:g} s{remedy}: {reasons}"
+
+
+def _also_lingering(late: Sequence[tuple[str, Closing]]) -> str:
+    """Behind "when it has ended": the server's end is not the end of a process that was killed."""
+    lingering = sorted({text for _, each in late for text in each.lingering()})
+    return f", and {_first(lingering)}, {NOT_ENDED}, has, too" if lingering else ""
+
+
+def _told_refused(refusals: Iterable[str]) -> str:
+    """Who refuses to close it, and what ends these processes."""
+    texts = sorted(refusals)
+    lingering = [each for each in texts if isinstance(each, LingeringRefusal)]
+    shown = texts[: limits.GPU_REFUSALS_TOLD_MAX]
+    where = ", in ".join(shown) + _and_others(len(texts) - len(shown) + 1)
+    remedies = []
+    if len(lingering) < len(texts):
+        remedies.append("end the server, or unload the model of an instance")
+    if lingering:
+        remedies.append(f"what was killed and has not ended does not end by an unload, nor with the server. {HANGS}")
+    return (
+        f"the driver refuses that in {where}. Do not free the memory before these processes have ended: "
+        + "; ".join(remedies)
+    )
+
+
+def _first(of: Sequence[str]) -> str:
+    return f"{of[0]}{_and_others(len(of))}"
 
 
 def named(names: Iterable[str]) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.native.cuda_lanes import HANGS
 from tisfast.processes.nursery import ForkOrder
 from tisfast.processes.worker_output import LineReader
 
@@ -43,7 +42,8 @@ class ForkedProcess:
         if len(place.lingering) >= limits.LINGERING_WORKERS_MAX:
             raise Internal(
                 f"cannot fork a worker for {worker.birth.name}: {len(place.lingering)} killed processes of instances "
-                f"have not ended, which is the limit; the pid of one is {min(place.lingering)}. {HANGS}"
+                f"have not ended, which is the limit; the pid of one is {min(place.lingering)}. The log says of each "
+                "what may hold it; when one has ended, another worker is started"
             )
         assert worker.birth.nursery is not None
         place.control.expect(worker.id, worker.token, worker.hear)

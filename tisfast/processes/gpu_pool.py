@@ -146,7 +146,7 @@ class GpuPool:
         return found
 
     def answer(
-        self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str = "an instance"
+        self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str
     ) -> None:
         """Answer a worker's message of type "gpu_memory" (workers/WIRE.md), later.  whose: it is, for the log."""
         try:
@@ -174,9 +174,7 @@ class GpuPool:
         what = "a model's process cannot use GPU memory of another process"
         self._sharing.failed(what, reason, "such tensors go by way of host memory")
 
-    def copy(
-        self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str = "an instance"
-    ) -> None:
+    def copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str) -> None:
         """Copy some for the worker to host memory, and answer, later.  whose: see `answer`."""
         try:
             number = _natural(message, "n")

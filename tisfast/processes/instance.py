@@ -274,9 +274,14 @@ class Instance:
         self._lose("stopped", lambda taken: {"instance stopped": taken})
 
     def look_for_hang(self, now: int, limit_seconds: float) -> None:
-        """Kill the worker if its running execution is older than the limit.  now: CLOCK_MONOTONIC, ns."""
+        """Kill the worker if its running execution is older than the limit, or if it is ending.
+
+        now: CLOCK_MONOTONIC, ns.
+        """
         if self._worker is None or self._link is None:
             return
+        if self.state is InstanceState.READY:  # others end as they are told to, in a time that has a bound
+            self._worker.look_for_end()
         since = self._link.executing_since_ns
         if since and now - since > limit_seconds * 1e9:
             what = "was let go" if self._birth.once else "was killed"  # a guest's process is its user's
@@ -303,11 +308,11 @@ class Instance:
                 if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
                     await asyncio.wait({worker.ended})  # it was killed: limits.KILL_SECONDS_MAX at most
             finally:
-                _close(link, worker)
+                close_link(link, worker)
             raise
         if worker.ended.done():
             self._worker = None
-            _close(link, worker)
+            close_link(link, worker)
             raise WorkerFailed(
                 f"the worker process of {self.name} {worker.ended.result().text} when it had just loaded"
             )
@@ -387,7 +392,7 @@ class Instance:
         if link is None or worker is None:
             return
         self._say(self._runtime.remove_link, link)
-        taken, untaken = _close(link, worker)
+        taken, untaken = close_link(link, worker)
         facts = self._birth.facts
         for advice, requests in (advise(taken) if taken else {}).items():
             message = (
@@ -441,7 +446,8 @@ class Instance:
         return {"facts": self._birth.facts}
 
 
-def _close(link: LinkFace, worker: Worker) -> tuple[list[Any], list[Any]]:
+def close_link(link: LinkFace, worker: Worker) -> tuple[list[Any], list[Any]]:
+    """The worker is over: see LinkFace.close.  What its process has open follows when that has ended."""
     unanswered = link.close(worker.lingers)
     worker.when_gone(link.process_ended)
     return unanswered

@@ -41,6 +41,7 @@ cdef class RingLink(Link):
     cdef public int64_t question  # see gpu_pool.BorrowerFace
     cdef MemoryFile lent         # GPU memory that the worker has for outputs, or None
     cdef list unclosed           # such memory that it does not use any more, and that its driver has not closed
+    cdef list stays              # of a process that lingers: what holds blocks of the input arena that it may write to
     cdef dict copies             # number of a worker's message: Block with a copy of GPU memory that it cannot open
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
@@ -48,6 +49,7 @@ cdef class RingLink(Link):
     cdef object executing
     cdef bint decoupled, padded, closed
     cdef object registry
+    cdef int _linger(self, uint64_t taken, str lingers) except -1
     # Have the worker know where all of the request's inputs lie.
     cdef int show_foreign(self, InferInput input) except -1
     cdef list _recall_batch(self, InferRequest like)

@@ -14,6 +14,7 @@ from tisfast.native.channel cimport (
     TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_EARLY, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_NULL, TF_RELEASE,
     TF_RESCHEDULE, TF_RETAINED, TF_SUBMIT_SLOTS, TF_VAIN_SPINS_MAX, tf_reply_slot)
 from tisfast.native.memory cimport Block, MemoryFile
+from tisfast.native.region cimport DeviceFile
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport LENT, ForeignInput
 
@@ -320,12 +321,14 @@ cdef class RingLink(Link):
         self.poller.busy.discard(self)
         self.poller.callers.discard(self)
         self.shares.close(lingers)
+        taken = self.channel.taken()
+        if lingers:
+            self._linger(taken, lingers)
         self.copies.clear()
         if self.calls is not None:
             (<Calls>self.calls).close()
             self.calls = None
         (<OutputArena>self.output).channel = None
-        taken = self.channel.taken()
         lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
         kept = [request for ticket, request in self.running.items() if <uint64_t>ticket >= taken]
         self.running.clear()
@@ -334,11 +337,25 @@ cdef class RingLink(Link):
         self.inflight = self.batches = self.early_requests = self.early_batches = 0
         return lost, kept
 
+    cdef int _linger(self, uint64_t taken, str lingers) except -1:
+        """A call that its process hangs in, or its GPU, may still write to what it has: nobody else uses that."""
+        cdef InferRequest request
+        cdef DeviceFile lent
+        for lent in (self.lent, *self.unclosed):
+            if lent is not None:
+                self.shares.lingers_with(lent.memory, lingers)
+        self.stays = [*self.copies.values(), *self.retained.values()]
+        self.stays += [request.input for ticket, request in self.running.items() if <uint64_t>ticket < taken]
+        if self.calls is not None:
+            self.stays += (<Calls>self.calls).held.values()
+        return 0
+
     def process_ended(self) -> None:
-        """It has no GPU memory open any more: what it was lent is another one's, and clients' is closed."""
+        """It has nothing open any more: what it was lent is another one's, clients' memory is closed, its inputs' is free."""
         self.shares.process_ended()
         self.lent = None
         self.unclosed.clear()
+        self.stays = None
 
     # ---- Link
 

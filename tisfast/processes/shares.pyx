@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.native.cuda_faces import Holder
+from tisfast.native.cuda_faces import NOT_ENDED, Holder, LingeringRefusal
 
 cdef object log = logging.getLogger("tisfast.processes")
 
@@ -72,7 +72,12 @@ cdef class ShareTable:
             for share, memory in self.open.items():
                 memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
             for unclosed, refusal in self.refused:
-                unclosed[id(self)] = f"{lingers}, which was killed and has not ended ({refusal})"
+                unclosed[id(self)] = LingeringRefusal(f"{lingers}, {NOT_ENDED} ({refusal})")
+
+    def lingers_with(self, memory, lingers) -> None:
+        """Its process, which lingers, has this open too: memory that it was lent."""
+        memory.holders[id(self), LENT] = Holder(self.instance, self.end, lingers)
+        self.unclosed.append((memory, LENT))
 
     def process_ended(self) -> None:
         """It has no GPU memory open any more."""

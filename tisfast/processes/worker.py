@@ -186,6 +186,7 @@ class Worker:
         self.is_gone = False
         self._when_gone: list[Callable[[], None]] = []
         self._verdict = ""  # why we killed it, if we did
+        self._control_thread = ""  # where /proc has the process' thread that speaks to us; "": not known
         self._last_words = ""  # the last line that it printed
         self._oom_kills = machine.oom_kills()
         self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
@@ -201,7 +202,7 @@ class Worker:
         """Which process was killed, and has not ended; "" when it serves, or is gone."""
         if not self.ended.done() or self.is_gone:
             return ""
-        return f"instance {self.birth.name} of model '{self.birth.facts['model']}' (pid {self.pid})"
+        return f"{self._who} (pid {self.pid})"
 
     def when_gone(self, work: Callable[[], None]) -> None:
         """Call this when its process has ended; now, where it has."""
@@ -233,6 +234,8 @@ class Worker:
         if result["t"] == "failed":
             self.kill("failed to load")
             raise self._load_failure(result)
+        thread = f"/proc/{self.pid}/task/{result.get('thread')}"
+        self._control_thread = thread if os.path.exists(thread) else ""
         if result.get("checks"):
             self.readiness = ReadinessCheck(self.birth.name, self.place.loop, self._body.tell)
         return result
@@ -266,6 +269,17 @@ class Worker:
             return
         self._verdict = self._verdict or verdict
         self._body.kill(self._verdict)
+
+    def look_for_end(self) -> None:
+        """Kill a process that is ending: one that hangs in that is to be over in a bounded time, too.
+
+        It is ending when the thread that speaks to us has gone, whoever has told it to end.  One that writes a core
+        dump has all its threads until that is written.
+        """
+        if self._control_thread and not os.path.exists(self._control_thread):
+            self._control_thread = ""
+            if not self.ended.done():
+                self._body.kill("")  # it is ended by what has ended it: that stays the verdict
 
     @property
     def _who(self) -> str:
@@ -435,7 +449,6 @@ class Worker:
             return
         self._verdict = self._verdict or text
         self.place.metrics.forget(self.id)
-        self.place.pinned_pool.forget(self.id)
         # The link's, whose memory is not to wait for the garbage collector.
         self.on_calls = self.trace_context = self.borrower = None
         if self.readiness is not None:
@@ -444,12 +457,24 @@ class Worker:
         self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
         if lingers:
             log.error(
-                "%s was killed and has not ended within %g s: it hangs in the kernel, most likely in its GPU's driver. "
-                "The server goes on without it. GPU memory that it has open stays open until it ends. %s",
-                self.lingers, limits.KILL_SECONDS_MAX, HANGS, extra={"facts": self.birth.facts},
+                "%s was killed and has not ended within %g s: %s. The server goes on without it, and its memory is not "
+                "free until it ends%s",
+                self.lingers, limits.KILL_SECONDS_MAX, *self._why_it_lingers, extra={"facts": self.birth.facts},
             )  # fmt: skip
         else:
             self._has_gone()
+
+    @property
+    def _why_it_lingers(self) -> tuple[str, str]:
+        """What may hold a process that was killed, as far as is known here, and what to do."""
+        look = f"'ps -L -o stat,wchan:40 -p {self.pid}' says what it waits for"
+        others = "a file system that does not answer, a debugger, or much memory that it gives back"
+        if self.birth.planned.kind == "GPU":
+            return (
+                f"most likely it hangs in its GPU's driver; else {others} may hold it ({look})",
+                f", nor is memory of others closed that it has open on the GPU. {HANGS}",
+            )
+        return f"{others} may hold it, or a device that the model uses ({look})", ""
 
     def gone(self) -> None:
         """For the body: the process has ended of one that lingered."""
@@ -458,6 +483,7 @@ class Worker:
 
     def _has_gone(self) -> None:
         self.is_gone = True
+        self.place.pinned_pool.forget(self.id)
         work, self._when_gone = self._when_gone, []
         for each in work:
             each()

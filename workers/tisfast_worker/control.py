@@ -124,6 +124,7 @@ class ControlThread(ControlMessages):
     def start(self):
         """Begin to serve the socket."""
         self._thread.start()
+        self.native_id = self._thread.native_id
 
     def post(self, message):
         """See ControlMessages."""
