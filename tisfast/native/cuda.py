@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda_driver import LIBRARY, OUT_OF_MEMORY, POINTER, CudaMissing, Driver, Failed, Handle
+from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
 from tisfast.native.cuda_faces import DeviceMemory, Gone, Holder, Unclosed, Unopened
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
@@ -98,6 +98,8 @@ class _Device:
             self.call(name, to, source, nbytes, stream)
             self.call("cuStreamSynchronize", stream)
         except Failed as error:
+            if error.is_full:
+                remedy = f". {self._name} has no room for what the driver needs: free memory there, and try again"
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
     def closes(self, memory: _Opened, base: int) -> Callable[[], object]:
@@ -137,6 +139,7 @@ class _Device:
         try:
             self.reset()
         except Failed as error:
+            self.lanes.losses.fails(str(error), is_full=error.is_full)
             for unclosed in self._left:
                 unclosed[self] = f"the server ({error})"
         if not self.over.done():
@@ -338,6 +341,8 @@ class Cuda:
         try:
             on = self._device(device)
         except Failed as error:
+            if error.is_full:
+                raise Unopened(str(error), is_full=True) from error
             raise Unavailable(
                 f"the server cannot use GPU {device}: {error}. If that goes on, start the server again: a GPU that it "
                 "has lost may need that"
@@ -345,8 +350,8 @@ class Cuda:
         try:
             return self._working(on, _Opened(on, handle))
         except Failed as error:
-            is_full = error.code == OUT_OF_MEMORY
-            raise Unopened(str(error), is_full=is_full, is_lost=bool(on.lost), unclosed=error.unclosed) from error
+            lost = bool(on.lost)
+            raise Unopened(str(error), is_full=error.is_full, is_lost=lost, unclosed=error.unclosed) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""
@@ -390,12 +395,16 @@ class Cuda:
         """One whose context was lost is begun anew.  Raises Failed, Unavailable."""
         with self._turns[number]:
             known = self._devices.get(number)
-            if known is not None and known.lost:
-                known.check_anew()
-                known.reset()
-                del self._devices[number]
-            if number not in self._devices:
-                self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
+            try:
+                if known is not None and known.lost:
+                    known.check_anew()
+                    known.reset()
+                    del self._devices[number]
+                if number not in self._devices:
+                    self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
+            except Failed as error:
+                self._lanes[number].losses.fails(str(error), is_full=error.is_full)
+                raise
             return self._devices[number]
 
     def _tell_lost(self, number: int) -> None:
