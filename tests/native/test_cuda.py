@@ -17,7 +17,7 @@ from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, OneCuda
 from tisfast.native.cuda_driver import CudaMissing
-from tisfast.native.cuda_faces import Unopened
+from tisfast.native.cuda_faces import By, Refusal, Unopened
 
 SOURCE = r"""
 #include <stdint.h>
@@ -193,7 +193,7 @@ def test_what_the_driver_does_not_close_is_told(library, driver):
     driver.fail_back.value = 1
     del memory
     given_back(cuda, 0)
-    assert list(unclosed.values()) == ["the server (cuIpcCloseMemHandle: no context)"]
+    assert list(unclosed.values()) == [Refusal(By.SERVER, "the server", "cuIpcCloseMemHandle: no context")]
 
 
 def test_a_gpu_that_is_lost_in_the_closing_takes_the_memory_with_it(library, driver, caplog):
@@ -435,7 +435,8 @@ def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, 
     del lent
     given_back(cuda, 0)
     assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
-    assert list(unclosed.values()) == (["the server (cuDevicePrimaryCtxReset_v2: error 101)"] if refuses else [])
+    refusal = Refusal(By.SERVER, "the server", "cuDevicePrimaryCtxReset_v2: error 101")
+    assert list(unclosed.values()) == ([refusal] if refuses else [])
     driver.current.value = 0
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
     assert driver.resets.value == resets + 1 + refuses

@@ -28,7 +28,7 @@ from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
-from tisfast.native.cuda_faces import DeviceMemory, Gone, Holder, Unclosed, Unopened
+from tisfast.native.cuda_faces import By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
@@ -122,7 +122,7 @@ class _Device:
     def _close(self, base: int, unclosed: Unclosed) -> None:
         refusal = self.lost or self._give_back("cuIpcCloseMemHandle", base)
         if refusal and not self._is_reset:
-            unclosed[self] = f"the server ({refusal})"
+            unclosed[self] = Refusal(By.SERVER, "the server", refusal)
             self._left.append(unclosed)
             self._end()
 
@@ -141,7 +141,7 @@ class _Device:
         except Failed as error:
             self.lanes.losses.fails(str(error), is_full=error.is_full)
             for unclosed in self._left:
-                unclosed[self] = f"the server ({error})"
+                unclosed[self] = Refusal(By.SERVER, "the server", str(error))
         if not self.over.done():
             self.over.set_result(None)
 
@@ -166,14 +166,14 @@ class _Device:
             return ""
         return (
             f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
-            "that it lent there are still in use: it begins anew when the instances that have them have ended, as "
-            f"they were told to. Try again in some seconds. {HANGS}"
+            "that it lent there are still in use: it begins anew when the instances that have them have ended, as they "
+            "were told to"
         )
 
     def check_anew(self) -> None:
         """Raises Unavailable while its lost context must stay."""
         if why := self.stays:
-            raise Unavailable(why)
+            raise Unavailable(f"{why}. Try again in some seconds. {HANGS}")
 
     def reset(self) -> None:
         """A lost context makes room for a new one.  Raises Failed."""
@@ -326,10 +326,11 @@ class Cuda:
             await asyncio.wait({known.gone}, timeout=seconds)
             known.check_anew()
 
-    def waits(self, device: int) -> str:
+    def waits(self, device: int) -> Waits:
         """See Devices."""
         known = self._devices.get(device)
-        return (known.stays if known is not None else "") or hangs(self._lanes[device].long.whose)
+        stays = "" if known is None else known.stays
+        return Waits((stays,), (HANGS,)) if stays else hangs(self._lanes[device].long.whose)
 
     @property
     def busy(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
+from tisfast.native.cuda_faces import Unclosed
 from tisfast.types import HANDLE_BYTES
 
 UUID_BYTES: Final = 16
@@ -60,7 +61,7 @@ class Failed(Exception):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.is_full, self.is_fatal = code == _OUT_OF_MEMORY, code in _FATAL
-        self.unclosed: dict[object, str] | None = None
+        self.unclosed: Unclosed | None = None
 
 
 class Driver:

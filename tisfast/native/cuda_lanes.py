@@ -9,6 +9,7 @@ from typing import Final
 
 from tisfast import limits, tuning
 from tisfast.executor import Lane, Watch
+from tisfast.native.cuda_faces import Waits
 
 log = logging.getLogger("tisfast.gpu")
 THE_DRIVER: Final = "the NVIDIA driver"
@@ -20,9 +21,9 @@ HANGS: Final = (
 _GOES_ON: Final = "what waits for it goes on"
 
 
-def hangs(whose: str) -> str:
-    """Of a GPU, with the remedy."""
-    return f"{whose} hangs or is busy with others' work. {HANGS}"
+def hangs(whose: str) -> Waits:
+    """Of a GPU."""
+    return Waits((f"{whose} hangs or is busy with others' work",), (HANGS,))
 
 
 class Losses:

@@ -12,7 +12,7 @@ from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda_faces import Devices, Gone, Holder, Unclosed
+from tisfast.native.cuda_faces import By, Devices, Gone, Holder, Refusal, Unclosed, Waits
 from tisfast.native.cuda_lanes import HANGS, hangs
 from tisfast.native.region import DeviceFile, Region
 
@@ -22,33 +22,38 @@ _BY_NAME = (
     "names to hear of them alone"
 )
 
+_TO_ITS_END = (
+    "One whose client has left is executed to its end, and a model may keep inputs (--execution-timeout-secs ends an "
+    "instance that hangs)"
+)
+
 
 class Closing:
     """Memory that is being closed.
 
-    waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; is_logged: that
-    it takes long; is_told: its refusals, to somebody.
+    waits: says for what; unclosed: the refusals that there are when it is done; is_logged: that it takes long; is_told:
+    its refusals, to somebody.
     """
 
     def __init__(
-        self, done: asyncio.Future[None], waits: Callable[[], str], unclosed: Callable[[], list[str]]
+        self, done: asyncio.Future[None], waits: Callable[[], Waits], unclosed: Callable[[], list[Refusal]]
     ) -> None:
         self.done, self.waits, self._unclosed = done, waits, unclosed
         self.is_logged = self.is_told = False
 
     @property
-    def refusals(self) -> list[str]:
+    def refusals(self) -> list[Refusal]:
         """Where it stays open, now that this is done."""
         if not self.done.done() or self.done.cancelled():
             return []
         error = self.done.exception()
-        return self._unclosed() if error is None else [f"the server ({error!r})"]
+        return self._unclosed() if error is None else [Refusal(By.SERVER, "the server", repr(error))]
 
 
 class Coming:
     """A region that is being registered.
 
-    done: the registration; waits: says for what, with the remedy; closing: what it has opened in vain.
+    done: the registration; waits: says for what; closing: what it has opened in vain.
     """
 
     done: asyncio.Future[None]
@@ -61,10 +66,10 @@ class Coming:
         """It is none any more: done when what it opens has been closed."""
         return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed)
 
-    def _unclosed(self) -> list[str]:
+    def _unclosed(self) -> list[Refusal]:
         return [] if self.closing is None else self.closing.refusals
 
-    def _waits(self) -> str:
+    def _waits(self) -> Waits:
         return self.waits() if self.closing is None else self.closing.waits()
 
     async def _over(self) -> None:
@@ -114,7 +119,7 @@ class Closings:
 
     def unfinished(self) -> Iterable[tuple[str, str]]:
         """What is not closed: its name, and what it waits for."""
-        return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
+        return [(name, str(one.waits())) for name, each in self._of.items() for one in each if not one.done.done()]
 
     def end(self) -> None:
         """The server ends, and its connections wait for the answers: who waits is told so."""
@@ -136,11 +141,11 @@ class Closings:
         for name, each in chosen:
             self._tell(name, each)
         if refused := [(name, each) for name, each in chosen if each.refusals]:
-            where = ", in ".join(sorted({text for _, each in refused for text in each.refusals}))
+            refusals = sorted({one for _, each in refused for one in each.refusals}, key=lambda one: one.who)
+            where = ", in ".join(f"{each.who} ({each.reason})" for each in refusals)
             raise Internal(
                 f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
-                f"{where}. Do not free the memory before these processes have ended: end the server, or unload the "
-                f"model of an instance{more}"
+                f"{where}. {_remedy(refusals)}{more}"
             )
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
@@ -209,32 +214,41 @@ class Removed:
         """Whether requests use it, or instances may have it open."""
         return not self._gone.is_told
 
-    def waits(self, devices: Devices) -> str:
-        """For requests, instances, or its GPU, with the remedy."""
+    def waits(self, devices: Devices) -> Waits:
+        """For requests, instances, or its GPU."""
         holders = list(self._holders.values())
         if lingering := sorted({each.lingers for each in holders if each.lingers}):
             have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
-            return (
-                f"{lingering[0]}{_and_others(len(lingering))} {have} it open still: killed, but not ended, most likely "
-                f"in a call of a GPU's driver that hangs. Free the memory when {them} ended. {HANGS}"
+            reason = (
+                f"{_listed(lingering)} {have} it open still: killed, but not ended, most likely in a call of a GPU's "
+                "driver that hangs"
             )
+            return Waits((reason,), (f"Free the memory when {them} ended", HANGS))
         names = sorted({each.name for each in holders})
-        instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
         if (file := self._file()) is not None:
-            where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
-            lanes = file.lane(0), devices.lane(self.device)
-            hung = [each for each in lanes if each.seconds >= limits.GPU_TOLD_SECONDS]
-            return (
-                f"requests use it{where}. One whose client has left is executed to its end, and a model may "
-                "keep inputs (--execution-timeout-secs ends an instance that hangs)"
-                + (f"; {devices.waits(self.device)}" if hung else "")
-            )
+            return self._used(file, sorted({each.name for each in holders if each.uses(file.memory)}), names, devices)
         if not names:
             return devices.waits(self.device)
-        return (
-            f"{instances} had it open and closes it behind the batch that is executed, which takes long "
+        closes = "closes" if len(names) == 1 else "close"
+        reason = (
+            f"{_instances(names)} had it open and {closes} it behind the batch that is executed, which takes long "
             "(--execution-timeout-secs ends one that hangs)"
         )
+        return Waits((reason,), ())
+
+    def _used(self, file: DeviceFile, users: Sequence[str], names: Sequence[str], devices: Devices) -> Waits:
+        """users: the instances whose requests use it; names: those that have it open."""
+        where = f" in {_instances(users)}" if users else ": they are copied, wait for a model or are executed by one"
+        reasons, remedies = [f"requests use it{where}"], [_TO_ITS_END]
+        if idle := [each for each in names if each not in users]:
+            have, close = ("has", "closes") if len(idle) == 1 else ("have", "close")
+            reasons.append(f"{_instances(idle)} only {have} it open, and {close} it after them")
+        lanes = file.lane(0), devices.lane(self.device)
+        if any(each.seconds >= limits.GPU_TOLD_SECONDS for each in lanes):
+            hung = devices.waits(self.device)
+            reasons += hung.reasons
+            remedies += hung.remedies
+        return Waits(tuple(reasons), tuple(remedies))
 
     async def let_go(self) -> None:
         """Wait until no request uses it, and the instances that may have it open have closed it."""
@@ -260,7 +274,7 @@ def closing(devices: Devices, device: int, unclosed: Sequence[Unclosed]) -> Clos
     unclosed: of each DeviceMemory that there is by then.
     """
     done = asyncio.ensure_future(_closed(devices, device))
-    return Closing(done, partial(devices.waits, device), partial(_texts, unclosed))
+    return Closing(done, partial(devices.waits, device), partial(_refusals, unclosed))
 
 
 def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
@@ -274,7 +288,7 @@ def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str
             if each.device not in idle:
                 idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
             done = idle[each.device]
-        yield each.name, Closing(done, partial(each.waits, devices), partial(_texts, [each.unclosed]))
+        yield each.name, Closing(done, partial(each.waits, devices), partial(_refusals, [each.unclosed]))
 
 
 async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
@@ -287,20 +301,64 @@ async def _closed(devices: Devices, device: int, used: Removed | None = None) ->
     await lane.passed()
 
 
-def _texts(unclosed: Sequence[Unclosed]) -> list[str]:
-    return [text for each in unclosed for text in list(each.values())]
+def _refusals(unclosed: Sequence[Unclosed]) -> list[Refusal]:
+    return [refusal for each in unclosed for refusal in list(each.values())]
+
+
+def _remedy(refusals: Sequence[Refusal]) -> str:
+    """What the client must wait for, and how to come there whatever --model-control-mode is."""
+    found = {by: len([each for each in refusals if each.by is by]) for by in By}
+    instances, lingering = found[By.INSTANCE], found[By.LINGERING]
+    them = "this process has" if instances + lingering == 1 else "these processes have"
+    if found[By.SERVER]:
+        return "Do not free the memory before the server has ended"
+    keep = f"Do not free the memory before {them} ended"
+    if not instances:
+        return keep
+    it, models, again = (
+        ("that process", "its model", "the instance")
+        if instances == 1
+        else ("the processes of the instances", "their models", "the instances")
+    )
+    return (
+        f"{keep}: end {it} by the pid (the server then starts {again} again), unload {models} (only with "
+        "--model-control-mode=explicit), or end the server"
+    )
 
 
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
-    reasons = "; ".join(sorted({each.waits() for _, each in late}))
-    return f"{named(name for name, _ in late)} unregistered, but not closed within {seconds:g} s{remedy}: {reasons}"
+    """Each reason and each remedy once, and the regions of each reason where there are several."""
+    of: dict[str, list[str]] = {}
+    remedies: dict[str, None] = {}
+    for name, each in late:
+        waits = each.waits()
+        for reason in waits.reasons:
+            of.setdefault(reason, []).append(name)
+        remedies.update(dict.fromkeys(waits.remedies))
+    is_for_all = len({tuple(names) for names in of.values()}) == 1
+    reasons = [why if is_for_all else f"{_quoted(names)}: {why}" for why, names in of.items()]
+    regions = named(name for name, _ in late)
+    text = f"{regions} unregistered, but not closed within {seconds:g} s{remedy}: {'; '.join(reasons)}"
+    return ". ".join([text, *remedies])
 
 
 def named(names: Iterable[str]) -> str:
-    """The first of them, and how many others there are."""
+    """The first ones of them, and how many others there are."""
     found = list(dict.fromkeys(names))
-    return f"shared memory region '{found[0]:.60}'{_and_others(len(found))}"
+    return f"shared memory region{'s' if len(found) > 1 else ''} {_quoted(found)}"
 
 
-def _and_others(count: int) -> str:
-    return "" if count == 1 else " and 1 other" if count == 2 else f" and {count - 1} others"
+def _quoted(names: Sequence[str]) -> str:
+    return _listed([f"'{each:.60}'" for each in dict.fromkeys(names)])
+
+
+def _instances(names: Sequence[str]) -> str:
+    return f"instance{'s' if len(names) > 1 else ''} {_listed(names)}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """At most so many, and how many others there are."""
+    shown, others = list(texts[: limits.GPU_NAMES_TOLD_MAX]), len(texts) - limits.GPU_NAMES_TOLD_MAX
+    if others > 0:
+        shown.append("1 other" if others == 1 else f"{others} others")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
