@@ -100,9 +100,9 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
         "again), unload its model (only with --model-control-mode=explicit), or end the server"
     )
     server.says(
-        "the driver does not close GPU memory of another process that this instance had open (cuIpcCloseMemHandle: "
-        f"error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there may be more "
-        "such memory later"
+        f"the driver does not close GPU memory of another process that instance m_0_0 of model 'm' (pid {pid}) had "
+        f"open ({CLOSES}: error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there "
+        "may be more such memory later"
     )
     assert refused(client.unregister_cuda_shared_memory, "given") == (status, text)
     stand_in.fail(CLOSES, 0)

@@ -16,7 +16,10 @@ from tests.system.helpers import until
 
 NBYTES = 4096
 SOON = "from tisfast import limits\nlimits.GPU_TOLD_SECONDS = 1"
-LOST = ": unspecified launch failure): CUDA regions there must be unregistered and registered again"
+LOST = (
+    ": unspecified launch failure): CUDA regions there must be unregistered and registered again. Most likely a client "
+    "has freed memory that it had not unregistered; else look at the GPU itself (nvidia-smi, dmesg)"
+)
 COPY = "a copy of at most 1048576 bytes; for tensor 'A' of model 'm', in region 'given'"
 RESETS = "cuDevicePrimaryCtxReset_v2"
 OPENS, READS, WRITES = "cuIpcOpenMemHandle_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"

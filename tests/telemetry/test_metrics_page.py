@@ -54,10 +54,9 @@ def test_the_alerts_begin_and_end_as_the_page_says(rules, series, values, minute
         labels = dict(re.findall(r'(\w+)="([^"]*)"', series))
         (rule,) = re.findall(rf"alert: {alert}\n(.*?)(?:- alert|\Z)", rules.read_text(), re.DOTALL)
         notes = dict(re.findall(r'(summary|description): "(.*)"', rule))
-        shown = {
-            name: re.sub(r"{{ [$]labels[.](\w+) }}", lambda found: labels[found[1]], text) for name, text in notes.items()
-        }
-        seen["exp_alerts"] = [{"exp_labels": labels, "exp_annotations": shown}]
+        for name, text in notes.items():
+            notes[name] = re.sub(r"{{ [$]labels[.](\w+) }}", lambda found: labels[found[1]], text)
+        seen["exp_alerts"] = [{"exp_labels": labels, "exp_annotations": notes}]
     tests = {
         "rule_files": [rules.name],
         "evaluation_interval": "1m",

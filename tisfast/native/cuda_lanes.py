@@ -48,8 +48,11 @@ class Losses:
             if self._since is None:
                 self._since = time.monotonic()
         found = f", found in a call for {what}" if what else ""
-        text = "the server has lost %s%s (%s): CUDA regions there must be unregistered and registered again"
-        log.error(text, self._whose, found, reason)
+        log.error(
+            "the server has lost %s%s (%s): CUDA regions there must be unregistered and registered again. Most likely "
+            "a client has freed memory that it had not unregistered; else look at the GPU itself (nvidia-smi, dmesg)",
+            self._whose, found, reason,
+        )  # fmt: skip
 
     def fails(self, reason: str, *, is_full: bool) -> None:
         """The server has no context there, and cannot make one: told again where the reason is another one.
