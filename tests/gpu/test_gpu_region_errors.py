@@ -96,7 +96,7 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     assert status in ("500", "INTERNAL")
     assert text.endswith(
         f"refuses that in instance m_0_0 of model 'm' (pid {pid}) ({CLOSES}: error {NO_PEER_ACCESS}). Do not free the "
-        "memory before this process has ended: end that process by the pid (the server then starts the instance "
+        "memory before this process has ended: end that process by its pid (the server then starts the instance "
         "again), unload its model (only with --model-control-mode=explicit), or end the server"
     )
     server.says(

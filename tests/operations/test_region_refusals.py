@@ -60,11 +60,12 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
 
 
 THIS = (
-    "Do not free the memory before this process has ended: end that process by the pid (the server then starts the "
+    "Do not free the memory before this process has ended: end that process by its pid (the server then starts the "
     "instance again), unload its model (only with --model-control-mode=explicit), or end the server"
 )
+PROCESSES = "the processes of the instances"
 THESE = (
-    "Do not free the memory before these processes have ended: end {} by the pid (the server then starts {} again), "
+    "Do not free the memory before these processes have ended: end {} (the server then starts {} again), "
     "unload {} (only with --model-control-mode=explicit), or end the server"
 )
 
@@ -74,10 +75,10 @@ THESE = (
     [
         ([NO], "Do not free the memory before the server has ended"),
         ([INSTANCE], THIS),
-        ([INSTANCE, OTHER], THESE.format("the processes of the instances", "the instances", "their models")),
+        ([INSTANCE, OTHER], THESE.format(f"{PROCESSES} by their pids", "the instances", "their models")),
         ([NO, INSTANCE], "Do not free the memory before the server has ended"),
         ([LEFT], "Do not free the memory before this process has ended"),
-        ([INSTANCE, LEFT], THESE.format("that process", "the instance", "its model")),
+        ([INSTANCE, LEFT], THESE.format("that process by its pid", "the instance", "its model")),
     ],
 )
 def test_the_remedy_is_of_the_processes_that_have_it_open(regions, register, who, remedy):

@@ -141,7 +141,8 @@ class Closings:
         for name, each in chosen:
             self._tell(name, each)
         if refused := [(name, each) for name, each in chosen if each.refusals]:
-            refusals = sorted({one for _, each in refused for one in each.refusals}, key=lambda one: one.who)
+            found = {one for _, each in refused for one in each.refusals}
+            refusals = sorted(found, key=lambda one: (one.who, one.reason))
             where = ", in ".join(f"{each.who} ({each.reason})" for each in refusals)
             raise Internal(
                 f"{named(name for name, _ in refused)} unregistered, but not closed: the driver refuses that in "
@@ -315,13 +316,11 @@ def _remedy(refusals: Sequence[Refusal]) -> str:
     keep = f"Do not free the memory before {them} ended"
     if not instances:
         return keep
-    it, models, again = (
-        ("that process", "its model", "the instance")
-        if instances == 1
-        else ("the processes of the instances", "their models", "the instances")
-    )
+    it, models, again = ("that process by its pid", "its model", "the instance")
+    if instances > 1:
+        it, models, again = ("the processes of the instances by their pids", "their models", "the instances")
     return (
-        f"{keep}: end {it} by the pid (the server then starts {again} again), unload {models} (only with "
+        f"{keep}: end {it} (the server then starts {again} again), unload {models} (only with "
         "--model-control-mode=explicit), or end the server"
     )
 
