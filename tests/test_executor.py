@@ -171,7 +171,8 @@ def test_what_a_call_keeps_goes_on_the_loop_when_the_thread_has_let_go_of_it(lan
 
 
 class Watched:
-    """Two lanes of one GPU, and what is said of them: the lane, and how many wait.  What hangs does so until `open`.
+    """Two lanes of one GPU, and what is said of them: the lane, and how many others wait.  What hangs does so until
+    `open`.  whats: the work was for, said both times.
 
     over: the lanes that were said to have ended what hung, and after how long.
     """
@@ -179,14 +180,18 @@ class Watched:
     SECONDS = 0.05
 
     def __init__(self):
-        self.said, self.over, self.now = [], [], 1.0
+        self.said, self.over, self.whats, self.now = [], [], [], 1.0
         self.watch = Watch(
             self.SECONDS,
-            lambda lane, waiting: self.said.append((self.lanes.index(lane), waiting)),
-            lambda lane, seconds: self.over.append((self.lanes.index(lane), seconds)),
+            lambda lane, what, others: self._tell(self.said, lane, what, others),
+            lambda lane, what, seconds: self._tell(self.over, lane, what, seconds),
         )
         self.lanes = [Lane(9, "test-watched", "GPU 7", "", self.watch) for _ in range(2)]
         self.gates = []
+
+    def _tell(self, told, lane, what, figure):
+        self.whats.append(what)
+        told.append((self.lanes.index(lane), figure))
 
     def gate(self):
         """The work of a call that hangs."""
@@ -224,20 +229,21 @@ def watched():
 
 def test_what_hangs_is_said_once_until_it_has_gone_on(watched):
     async def hangs(use):
-        use.lanes[0].submit(use.gate())
+        use.lanes[0].start(use.gate(), "region 'r'")
         use.lanes[0].submit(tuple)
         await until(lambda: use.said)
         use.lanes[1].submit(use.gate())  # the same GPU
         use.lanes[0].submit(tuple)
         for _ in range(3):
             await use.looked()
-        assert use.said == [(0, 2)] and use.over == []
+        assert use.said == [(0, 1)] and use.over == []
         use.open()
         await use.idle()
         assert [lane for lane, _ in use.over] == [0] and use.over[0][1] > use.SECONDS
+        assert use.whats == ["region 'r'"] * 2
         use.lanes[1].submit(use.gate())
         await until(lambda: len(use.said) == 2)
-        assert use.said[1] == (1, 1)
+        assert use.said[1] == (1, 0) and use.whats[2:] == [""]
 
     watched(hangs)
 
@@ -249,7 +255,7 @@ def test_one_that_hangs_is_said_when_another_one_that_was_said_has_gone_on(watch
         use.lanes[1].submit(use.gate())
         use.gates.pop(0).set()
         await until(lambda: len(use.said) == 2)
-        assert use.said == [(0, 1), (1, 1)]
+        assert use.said == [(0, 0), (1, 0)]
         assert [lane for lane, _ in use.over] == [0]
         use.open()
         await use.idle()
@@ -260,16 +266,16 @@ def test_one_that_hangs_is_said_when_another_one_that_was_said_has_gone_on(watch
 
 def test_what_ends_as_it_is_said_to_hang_is_said_to_be_over_once(watched):
     async def ends(use):
-        def ended(lane, waiting):
+        def ended(lane, what, others):
             use.open()
             while lane.is_busy:
                 pass
-            use.said.append(waiting)
+            use.said.append(others)
 
         use.watch._say = ended
         use.lanes[0].submit(use.gate())
         await until(lambda: use.over)
-        assert use.said == [1] and [lane for lane, _ in use.over] == [0]
+        assert use.said == [0] and [lane for lane, _ in use.over] == [0]
 
     watched(ends)
 
@@ -320,6 +326,6 @@ def test_what_goes_on_is_not_said_however_long_it_is_waited_for(watched, monkeyp
         assert use.said == []
         use.now += 0.8 * use.SECONDS
         await until(lambda: use.said)
-        assert use.said == [(0, 1)]
+        assert use.said == [(0, 0)]
 
     watched(goes_on)

@@ -145,7 +145,11 @@ class Lane(Executor):
     @property
     def doing(self) -> str:
         """What the work is for that its thread is at, asked for by that work; "" where nobody has said so."""
-        current = self._current if threading.current_thread() is self._thread else None
+        return self._what if threading.current_thread() is self._thread else ""
+
+    @property
+    def _what(self) -> str:
+        current = self._current
         return "" if current is None else current.what
 
     @property
@@ -166,10 +170,15 @@ class Lane(Executor):
         return time.monotonic() - since if number else 0.0
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for the work that its thread is at."""
+        current = self._current
+        return current is not None and current.is_awaited
+
+    @property
     def awaited(self) -> int:
         """How much of its work somebody waits for, begun or not."""
-        current = self._current
-        return sum(each.is_awaited for each in list(self._orders)) + (current is not None and current.is_awaited)
+        return sum(each.is_awaited for each in list(self._orders)) + self.is_awaited
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` in the thread, after all that came before, unless it is cancelled first.  Raises Unavailable."""
@@ -193,6 +202,11 @@ class Lane(Executor):
     def passed(self) -> asyncio.Future[None]:
         """Done when all that came before is.  Never refused.  On a loop."""
         return asyncio.wrap_future(self._put(_nothing))
+
+    def at(self, number: int) -> str:
+        """What this piece of work (`current`) is for; "" where nobody has said so, or its thread has ended it."""
+        what = self._what
+        return what if self._begun == number else ""
 
     def when_ended(self, number: int, tell: Callable[[object], None]) -> None:
         """Call this, with something, when its thread has ended this piece of work (`current`), in whatever thread."""
@@ -253,12 +267,14 @@ class Lane(Executor):
 class Watch:
     """Says once that lanes do not end a piece of work that somebody waits behind, and when they have.  On a loop.
 
-    seconds: how long that takes; say: told one lane that has not ended any for so long, and how much work of all of
-    them somebody waits for; over: told, in any thread, the lane that has ended that, and how many seconds it took.  It
-    looks only while somebody waits.
+    seconds: how long that takes; say: told one lane that has not ended any for so long, what that work is for, and how
+    much other work of all of them somebody waits for; over: told, in any thread, the lane that has ended that, what it
+    was for, and how many seconds it took.  It looks only while somebody waits.
     """
 
-    def __init__(self, seconds: float, say: Callable[[Lane, int], None], over: Callable[[Lane, float], None]) -> None:
+    def __init__(
+        self, seconds: float, say: Callable[[Lane, str, int], None], over: Callable[[Lane, str, float], None]
+    ) -> None:
         self.lanes: list[Lane] = []
         self._seconds, self._say, self._over = seconds, say, over
         self._timer: asyncio.TimerHandle | None = None
@@ -284,13 +300,13 @@ class Watch:
             if number and left > 0:
                 soonest = min(soonest, left)
             elif number and (self._told is None or self._told[0].current[0] != self._told[1]):
-                self._told = lane, number
-                self._say(lane, sum(each.awaited for each in awaited))
-                lane.when_ended(number, functools.partial(self._tell_over, lane, since))
+                self._told, what = (lane, number), lane.at(number)
+                self._say(lane, what, sum(each.awaited for each in awaited) - lane.is_awaited)
+                lane.when_ended(number, functools.partial(self._tell_over, lane, what, since))
         self._look_in(soonest)
 
-    def _tell_over(self, lane: Lane, since: float, _ended: object) -> None:
-        self._over(lane, time.monotonic() - since)
+    def _tell_over(self, lane: Lane, what: str, since: float, _ended: object) -> None:
+        self._over(lane, what, time.monotonic() - since)
 
 
 def _nothing() -> None:

@@ -580,6 +580,8 @@ Below the 60 s that tritonclient waits."""
 GPU_TOLD_SECONDS: Final = 5
 """The log says so when a GPU has not ended a call for so long and somebody waits for it, and what unregistering waits
 for when it has waited so long."""
+GPU_NAMES_TOLD_MAX: Final = 3
+"""Regions and instances that one message names; it counts the others."""
 GPU_REFUSALS_MAX: Final = 65536
 """Refusals of drivers to close memory that are kept for a GPU, and of clients' regions that somebody was told of.  The
 oldest one goes."""

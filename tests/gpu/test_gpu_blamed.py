@@ -11,10 +11,11 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, RETURNED, STAYS, asked, register
-from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
 
 NBYTES = 4096
-ENDS = "the instance ends, as its process can use the GPU no more: "
+ENDS = "ends, as its process can use the GPU no more: "
+NO_ROOM = ". The GPU has no room for what the driver needs: free memory there, and try again"
 SYNCHRONIZES, COPIES = "cuCtxSynchronize", "cuMemcpyDtoDAsync_v2"
 QUEUED = ". This comes of what the model had queued on the GPU: look for the error in its own kernels"
 OR_CLIENT = (
@@ -49,12 +50,15 @@ def values(output=None, name="B"):
     return {"inputs": [tensor], "outputs": [wanted]}
 
 
-def told(server, client, call, model="m"):
-    """What the client is told, behind the driver's reason.  The log has the same, once."""
+def told(server, client, call, model="m", instance="m_0_0"):
+    """What the client is told, behind the driver's reason.  The log has the same, once, and says who ends."""
+    pid = server.worker(instance)
     with pytest.raises(InferenceServerException, match="launch failure") as refused:
         client.infer(model, **call)
     text = refused.value.message().partition("cannot be sent: ")[2]
-    assert server.says(ENDS)["message"] == ENDS + text
+    said = server.says(ENDS)
+    whose = f"instance {instance} of model '{said['model']}' (pid {pid}) "
+    assert said["message"] == whose + ENDS + text and said["instance"] == instance
     server.says("exited with code 1")
     assert len([record for record in server.log if "launch failure" in record["message"]]) == 1
     return text.partition("unspecified launch failure")[2]
@@ -79,7 +83,7 @@ def test_memory_that_the_server_has_lent_is_no_client_s(started_chain, stand_in)
     server, client = started_chain(RETURNED)
     client.infer("m", **values(name="A"))
     stand_in.fail(SYNCHRONIZES, LAUNCH_FAILED, times=1, pid=server.worker("m1_0_0"))
-    assert told(server, client, values(name="A")) == QUEUED
+    assert told(server, client, values(name="A"), instance="m1_0_0") == QUEUED
 
 
 def test_a_copy_into_a_client_s_region_is_the_client_s_first(started, stand_in, export):
@@ -89,14 +93,17 @@ def test_a_copy_into_a_client_s_region_is_the_client_s_first(started, stand_in, 
     assert told(server, client, values("r")) == TO_STAY + ELSE
 
 
-@pytest.mark.parametrize(("call", "remedy"), [(SYNCHRONIZES, ""), (COPIES, TO_STAY)])
-def test_what_fails_without_a_loss_is_no_kernel_s_and_is_logged(started, stand_in, export, call, remedy):
+@pytest.mark.parametrize("call", [SYNCHRONIZES, COPIES])
+@pytest.mark.parametrize("reason", ["invalid device context", "out of memory"])
+def test_what_fails_without_a_loss_is_no_kernel_s_and_is_logged(started, stand_in, export, call, reason):
+    code = OUT_OF_MEMORY if reason == "out of memory" else INVALID_CONTEXT
     server, client = started(MADE, FLOATS + GPU)
     register(client, "r", export(NBYTES))
-    stand_in.fail(call, OUT_OF_MEMORY, times=1, pid=server.worker("m_0_0"))
+    stand_in.fail(call, code, times=1, pid=server.worker("m_0_0"))
     with pytest.raises(InferenceServerException) as refused:
         client.infer("m", **values("r"))
-    assert refused.value.message().endswith(f"{call}: out of memory{remedy}")
+    remedy = NO_ROOM if code == OUT_OF_MEMORY else TO_STAY if call == COPIES else ""
+    assert refused.value.message().endswith(f"{call}: {reason}{remedy}")
     server.says(refused.value.message())
     client.infer("m", **values("r"))
 

@@ -129,7 +129,7 @@ def test_what_the_gpu_may_still_read_is_not_released(used, stand_in, tmp_path):
     server, closed = used(LETS_GO.replace("FOLDER", str(tmp_path)))
     stand_in.fail("cuCtxSynchronize", OUT_OF_MEMORY)
     (tmp_path / "go").touch()
-    said = server.says("memory that the GPU may still read stays in use")
+    said = server.says("that the GPU may still read stays in use")
     assert "cuCtxSynchronize: out of memory" in said["message"]
     assert closed() == 0
     stand_in.fail("cuCtxSynchronize", 0)

@@ -164,10 +164,10 @@ def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in
 
     def told(call, waiting):
         return (
-            f"GPU {HUNG} has not ended a call ({call}) for 5 s, and {waiting} for it: it hangs, or is busy with "
-            "others' work. Refused are a request when one copy has taken 60 s, who registers memory after 45 s, an "
-            "instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if requests for it go on "
-            "failing, reset it (nvidia-smi --gpu-reset) and start the server again"
+            f"GPU {HUNG} has not ended a call ({call}) for 5 s, and {waiting}: it hangs, or is busy with others' work. "
+            "The server refuses a request when one of its copies has taken 60 s, the registration of a region after "
+            "45 s, and an instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if requests for "
+            "it go on failing, reset it (nvidia-smi --gpu-reset) and start the server again"
         )
 
     def all_told():
@@ -178,7 +178,8 @@ def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in
         with stand_in.holding(device=HUNG):
             short = [threads.submit(use.infer, "m", "hung") for _ in range(2)]
             until(is_held(stand_in, held), "a copy hangs")
-            use.server.says(told("a copy of at most 1048576 bytes", "2 wait"))
+            call = "a copy of at most 1048576 bytes; for tensor 'B' of model 'm', in region 'hung'"
+            use.server.says(told(call, "1 other call waits"))
             long = threads.submit(use.infer, "m", "hung", LONG)
             until(is_held(stand_in, held, 2), "another one hangs")
             use.infer("m", "good")
@@ -187,7 +188,7 @@ def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in
         assert len(all_told()) == 1
         with stand_in.hanging("cuIpcOpenMemHandle_v2", pid=pid):
             late = threads.submit(registers)
-            use.server.says(told(others, "1 waits"))
+            use.server.says(told(f"{others}; for region 'late'", "no other calls wait"))
         late.result(60)
         assert use.server.process.poll() is None and len(all_told()) == 2
 

@@ -247,7 +247,7 @@ def test_an_instance_that_has_lost_its_gpu_says_what_it_has_to_say_and_leaves_no
     stand_in.fail("cuMemcpyDtoDAsync_v2", LAUNCH_FAILED, times=1, pid=server.worker("m_0_0"))
     with pytest.raises(InferenceServerException, match="launch failure"):
         client.infer("m", **asked(tritonclient.http, NBYTES, region="mine", output="wanted"))
-    server.says("the instance ends, as its process can use the GPU no more")
+    server.says("ends, as its process can use the GPU no more")
     server.says("said 299.")
     child = int(server.says("the child is")["message"].split()[-1].rstrip("."))
     until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE, "it ends")

@@ -13,7 +13,7 @@ from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.system.helpers import until
 
 NBYTES = 4096
-LOST = "the instance ends, as its process can use the GPU no more"
+LOST = "ends, as its process can use the GPU no more"
 # A thread of the model's keeps its process.
 MODEL = """
 import ctypes, multiprocessing, os, queue, signal, sys, threading
@@ -137,7 +137,7 @@ def test_one_that_fails_otherwise_ends_too(serve, write_model, connect):
     tensor = tritonclient.http.InferInput("A", [4], "FP32")
     tensor.set_data_from_numpy(np.zeros(4, np.float32))
     client.infer("m", [tensor])
-    said = server.says("the instance ends, as it can serve no more")
+    said = server.says("ends, as it can serve no more")
     assert "ZeroDivisionError" in said["message"]
     until(lambda: has_ended(worker), "it ends")
     client.infer("m", [tensor])

@@ -33,6 +33,10 @@ BY_NAME = (
 CLOSES = "cuIpcCloseMemHandle"
 UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"
 ALL = "/v2/cudasharedmemory/unregister"
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
 
 
 @pytest.fixture
@@ -103,9 +107,10 @@ def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started,
         for path in (UNREGISTER, UNREGISTER, ALL):
             status, answer = server.ask("POST", path, {})
             assert status == 503
-            others = " and 1 other" if path == ALL and end is hang else ""  # of which it has the memory, too
+            # Of the other one it has the memory, too.
+            which = "regions 'given' and 'other'" if path == ALL and end is hang else "region 'given'"
             assert answer["error"] == (
-                f"shared memory region 'given'{others} unregistered, but not closed within 3 s; do not free the memory "
+                f"shared memory {which} unregistered, but not closed within 3 s; do not free the memory "
                 f"yet, and unregister again to wait again: instance m_0_0 of model 'm' (pid {pid}) has it open still: "
                 "killed, but not ended, most likely in a call of a GPU's driver that hangs. Free the memory when this "
                 f"process has ended. {LOOK}{BY_NAME if path == ALL else ''}"
@@ -138,7 +143,8 @@ def test_a_refusal_to_close_holds_until_the_process_has_ended(started, stand_in,
     pid = server.worker("m_0_0")
     stand_in.fail(CLOSES, 217, pid=pid)
     status, answer = server.ask("POST", UNREGISTER, {})
-    assert status == 500 and f"refuses that in instance m_0_0 ({CLOSES}: error 217). Do not" in answer["error"]
+    refuses = f"refuses that in instance m_0_0 of model 'm' (pid {pid}) ({CLOSES}: error 217). Do not"
+    assert status == 500 and refuses in answer["error"]
     with unkillable(pid):
         kill_nursery(server, client, tmp_path)
         lingers(server, pid)
@@ -149,8 +155,8 @@ def test_a_refusal_to_close_holds_until_the_process_has_ended(started, stand_in,
             assert answer["error"] == (
                 "shared memory region 'given' unregistered, but not closed: the driver refuses that in instance m_0_0 "
                 f"of model 'm' (pid {pid}), which was killed and has not ended ({CLOSES}: error 217). Do not free the "
-                "memory before these processes have ended: what was killed and has not ended does not end by an "
-                f"unload, nor with the server. {LOOK}{BY_NAME if path == ALL else ''}"
+                "memory before this process has ended: what was killed and has not ended does not end by an unload, "
+                f"nor with the server. {LOOK}{BY_NAME if path == ALL else ''}"
             )
     until(lambda: server.ask("POST", path, {}) == (200, {}), "it went with the process")
 

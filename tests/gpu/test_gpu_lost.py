@@ -105,7 +105,7 @@ def test_a_gpu_that_is_lost_while_it_hangs_closes_what_was_unregistered_with_its
         for _ in range(4):
             await lane.passed()
         assert not closing.done.done()
-        assert "1 parts of memory that it lent there are still in use" in closing.waits()
+        assert "1 parts of memory that it lent there are still in use" in str(closing.waits())
         del lent
         await closing.done
         assert closing.refusals == []

@@ -255,7 +255,7 @@ def test_what_the_driver_does_not_unregister_stays_pinned_and_is_told_once(start
     before = stand_in.counted()
     assert is_right(client)
     stand_in.fail(call, OUT_OF_MEMORY, pid=server.worker("m_0_0"))
-    said = server.says("bytes of host memory stay pinned")
+    said = server.says("bytes of host memory of instance m_0_0 of model 'm' (pid ")
     assert f"({call}: out of memory)" in said["message"]
     assert pool(server, "used") > 2 * NBYTES  # no page of it is given back
     stand_in.fail(call, 0)

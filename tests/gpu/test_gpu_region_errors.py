@@ -75,8 +75,8 @@ def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(serv
     assert status in ("500", "INTERNAL")
     assert text == (
         "shared memory region 'given' unregistered, but not closed: the driver refuses that in the server "
-        f"({CLOSES}: invalid device context). Do not free the memory before these processes have "
-        f"ended: end the server, or unload the model of an instance{BY_NAME if not name else ''}"
+        f"({CLOSES}: invalid device context). Do not free the memory before the server has ended"
+        f"{BY_NAME if not name else ''}"
     )
     assert names(client) == []
     assert refused(client.unregister_cuda_shared_memory, name) == (status, text)  # its answer may not have come
@@ -90,18 +90,23 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     memory = export(NBYTES)
     register(client, "given", memory)
     client.infer("m", **asked(served.module, NBYTES))
-    stand_in.fail(CLOSES, NO_PEER_ACCESS, pid=server.worker("m_0_0"))
+    pid = server.worker("m_0_0")
+    stand_in.fail(CLOSES, NO_PEER_ACCESS, pid=pid)
     status, text = refused(client.unregister_cuda_shared_memory, "given")
     assert status in ("500", "INTERNAL")
-    assert f"refuses that in instance m_0_0 ({CLOSES}: error {NO_PEER_ACCESS}). Do not free" in text
+    assert text.endswith(
+        f"refuses that in instance m_0_0 of model 'm' (pid {pid}) ({CLOSES}: error {NO_PEER_ACCESS}). Do not free the "
+        "memory before this process has ended: end that process by its pid (the server then starts the instance "
+        "again), unload its model (only with --model-control-mode=explicit), or end the server"
+    )
     server.says(
-        "the driver does not close GPU memory of another process that this instance had open (cuIpcCloseMemHandle: "
-        f"error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there may be more "
-        "such memory later"
+        f"the driver does not close GPU memory of another process that instance m_0_0 of model 'm' (pid {pid}) had "
+        f"open ({CLOSES}: error {NO_PEER_ACCESS}): it stays open until the instance ends. This is said once, and there "
+        "may be more such memory later"
     )
     assert refused(client.unregister_cuda_shared_memory, "given") == (status, text)
     stand_in.fail(CLOSES, 0)
-    os.kill(server.worker("m_0_0"), signal.SIGKILL)
+    os.kill(pid, signal.SIGTERM)  # as the error says
     until(lambda: server.ask("POST", "/v2/cudasharedmemory/region/given/unregister", {})[0] == 200, "it went with it")
 
 
@@ -174,6 +179,22 @@ def test_a_copy_of_memory_that_was_freed_says_what_to_do(served, export):
     memory.free()
     _, text = refused(lambda: client.infer("m", **asked(served.module, NBYTES)))
     assert re.search(rf"copying {NBYTES} bytes of GPU memory failed: cu\w+: .*{re.escape(TO_STAY)}", text), text
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_copy_that_lacks_memory_of_the_gpu_names_its_tensor_and_does_not_blame_the_client(
+    served, stand_in, export, returned
+):
+    """An input that the model returns is the output that the client asks for."""
+    server, client = served(*((IDENTITY, CONFIG + GPU + STAYS) if returned else (WHERE, CONFIG)))
+    register(client, "given", export(NBYTES))
+    stand_in.fail("cuMemcpyDtoHAsync_v2", OUT_OF_MEMORY, times=1, pid=server.process.pid)
+    _, text = refused(lambda: client.infer("m", **asked(served.module, NBYTES)))
+    assert text == (
+        f"tensor '{'B' if returned else 'A'}' of model 'm', in region 'given': copying {NBYTES} bytes of GPU memory "
+        "failed: cuMemcpyDtoHAsync_v2: out of memory. GPU 0 has no room for what the driver needs: free memory there, "
+        "and try again"
+    )
 
 
 @pytest.mark.parametrize("model", [MADE, WHERE], ids=["by the model", "by the server"])

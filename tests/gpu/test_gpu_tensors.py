@@ -338,7 +338,7 @@ def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_i
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
-    server.says("the instance ends, as its process can use the GPU no more")
+    server.says("ends, as its process can use the GPU no more")
     assert "Traceback" not in server.text()
 
 

@@ -16,7 +16,12 @@ from tests.system.helpers import until
 
 NBYTES = 4096
 SOON = "from tisfast import limits\nlimits.GPU_TOLD_SECONDS = 1"
-LOST = ": unspecified launch failure): CUDA regions there must be unregistered and registered again"
+LOST = (
+    ": unspecified launch failure): CUDA regions there must be unregistered and registered again. Most likely a client "
+    "has freed memory that it had not unregistered; else look at the GPU itself (nvidia-smi, dmesg)"
+)
+COPY = "a copy of at most 1048576 bytes; for tensor 'A' of model 'm', in region 'given'"
+RESETS = "cuDevicePrimaryCtxReset_v2"
 OPENS, READS, WRITES = "cuIpcOpenMemHandle_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"
 
 
@@ -70,13 +75,75 @@ def test_a_loss_and_its_end_are_told_once_each(served, stand_in, export):
     register(client, "given", memory)
     again = server.says("the server uses GPU 0 again")["message"]
     assert re.fullmatch(
-        r"the server uses GPU 0 again, \d+\.\d s after it had lost it: CUDA regions are registered and memory is lent "
-        "there again", again,
+        r"the server uses GPU 0 again, \d+\.\d s after it had lost it: new CUDA regions can be registered there, and "
+        "memory is lent. Regions of before the loss stay unusable until their clients unregister them and register "
+        "them again", again,
     )  # fmt: skip
     assert gpu_metrics(server) == figures(1)
     client.infer("m", **asked(tritonclient.http, NBYTES))
     register(client, "more", export(NBYTES))
     assert (told(server, "has lost GPU"), told(server, "uses GPU")) == ([loss], [again])
+
+
+@pytest.mark.parametrize("call", [RESETS, "cuDevicePrimaryCtxRetain", "cuStreamCreate"])
+def test_a_lost_gpu_that_cannot_be_used_again_is_told_once_for_each_reason(served, stand_in, export, call):  # noqa: PLR0917
+    server, client = served()
+    memory, pid = export(NBYTES), server.process.pid
+    register(client, "given", memory)
+    stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=pid)
+    fails(client, **asked(tritonclient.http, NBYTES))
+    stand_in.fail(call, LAUNCH_FAILED, pid=pid)
+
+    def refused(reason):
+        with pytest.raises(InferenceServerException, match=f"the server cannot use GPU 0: {call}: {reason}"):
+            register(client, "more", memory)
+
+    def unusable(reason):
+        return (
+            f"the server has lost GPU 0 and cannot use it again ({call}: {reason}): it refuses CUDA regions and lends "
+            "no memory there. It tries again when somebody registers a region there or an instance needs memory. This "
+            "is said once for each reason. If it goes on, start the server again"
+        )
+
+    for _ in range(3):
+        refused("unspecified launch failure")
+    record = server.says("cannot use it again")
+    assert (record["level"], record["message"]) == ("error", unusable("unspecified launch failure"))
+    stand_in.fail(call, INVALID_CONTEXT, pid=pid)
+    for _ in range(2):
+        refused("invalid device context")
+    server.says(unusable("invalid device context"))
+    assert len(told(server, "cannot use it again")) == 2
+    stand_in.fail(call, 0)
+    register(client, "more", memory)
+    server.says("the server uses GPU 0 again")
+    assert len(told(server, "cannot use it again")) == 2
+
+
+def test_a_lost_gpu_that_cannot_be_reset_is_told_also_where_a_region_is_unregistered(served, stand_in, export):
+    server, client = served()
+    pid = server.process.pid
+    register(client, "given", export(NBYTES))
+    stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=pid)
+    fails(client, **asked(tritonclient.http, NBYTES))
+    stand_in.fail(RESETS, LAUNCH_FAILED, pid=pid)
+    with pytest.raises(InferenceServerException, match=f"refuses that in the server .{RESETS}: unspecified"):
+        client.unregister_cuda_shared_memory("given")
+    server.says(f"the server has lost GPU 0 and cannot use it again ({RESETS}: unspecified launch failure): it refuses")
+
+
+def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(served, stand_in, export):
+    server, client = served()
+    memory = export(NBYTES)
+    stand_in.fail("cuDevicePrimaryCtxRetain", INVALID_CONTEXT, pid=server.process.pid)
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="the server cannot use GPU 0: cuDevicePrimaryCtxRetain"):
+            register(client, "given", memory)
+    server.says("the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: invalid device context): it refuses CUDA")
+    stand_in.fail("cuDevicePrimaryCtxRetain", 0)
+    register(client, "given", memory)
+    server.says("the server can use GPU 0 now")
+    assert len(told(server, "the server cannot use GPU 0")) == 1
 
 
 @pytest.mark.parametrize("finds", ["registering", "an output", "a copy for an instance"])
@@ -120,14 +187,12 @@ def test_a_hang_and_its_end_are_told_once_each(served, stand_in, export):
         with stand_in.holding(device=0):
             answer = threads.submit(infer)
             until(lambda: stand_in.counted()["operations_held"] > held, "the copy hangs")
-            server.says("GPU 0 has not ended a call (a copy of at most 1048576 bytes) for 1 s")
+            server.says(f"GPU 0 has not ended a call ({COPY}) for 1 s, and no other calls wait: ")
             assert gpu_metrics(server) == figures(0, hangs=1)
         answer.result(60)
     over = server.says("GPU 0 has ended the call")["message"]
-    assert re.fullmatch(
-        r"GPU 0 has ended the call \(a copy of at most 1048576 bytes\) that it hung at, after [\d.]+ s: what waits for "
-        "it goes on", over,
-    )  # fmt: skip
+    ended = re.escape(f"GPU 0 has ended the call ({COPY}) that it hung at, after ")
+    assert re.fullmatch(ended + r"[\d.]+ s: what waits for it goes on", over)
     until(lambda: gpu_metrics(server) == figures(0), "it hangs no more")
     client.infer("m", **asked(tritonclient.http, NBYTES))
     assert len(told(server, "has not ended a call")) == len(told(server, "has ended the call")) == 1

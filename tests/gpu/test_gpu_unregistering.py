@@ -15,7 +15,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_call_models import STREAM, STREAMS, Stream
-from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, STAYS, WHERE, asked
+from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, STAYS, WHERE, asked
 from tests.system.helpers import client_of_thread, until
 
 NBYTES = 4096
@@ -130,6 +130,35 @@ def test_what_a_thread_has_answered_is_let_go_of_behind_the_batch(busy, stand_in
     assert len(stream.values()) == COUNT
     told = unregistered_behind(tmp_path, stand_in, server, mine)
     assert "requests use it in instance m_0_0. One whose client has left is executed to its end" in told
+
+
+def test_an_instance_that_only_has_the_memory_open_is_not_said_to_use_it(
+    stand_in, serve, write_model, connect, export
+):
+    write_model("m", WHERE, CONFIG)
+    write_model("g", IDENTITY, CONFIG + GPU + STAYS)
+    server = serve("--allow-client-shm=true", fault="from tisfast import limits\nlimits.GPU_TOLD_SECONDS = 1").ready()
+    client, memory = connect(server, tritonclient.http), export(NBYTES)
+    client.register_cuda_shared_memory("mine", base64.b64encode(memory.handle), 0, NBYTES)
+    client.infer("g", **asked(tritonclient.http, NBYTES, region="mine"))
+    held = stand_in.counted()["operations_held"]
+
+    def infer():
+        with client_of_thread(f"127.0.0.1:{server.port}") as own:
+            own.infer("m", **asked(tritonclient.http, NBYTES, region="mine"))
+
+    with ThreadPoolExecutor(2) as threads:
+        with stand_in.holding(device=0):
+            copied = threads.submit(infer)
+            until(lambda: stand_in.counted()["operations_held"] > held, "the copy hangs")
+            closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/mine/unregister", {})
+            told = server.says("shared memory region 'mine' unregistered, but not closed within 1 s")["message"]
+        copied.result(60)
+        assert closing.result(60) == (200, {})
+    assert (
+        "requests use it: they are copied, wait for a model or are executed by one; instance g_0_0 only has it open, "
+        "and closes it after them"
+    ) in told
 
 
 def test_a_handle_that_was_opened_and_then_refused_is_closed(stand_in, serve, write_model, connect, export):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tisfast.errors import Internal
 from tisfast.executor import Lane
-from tisfast.native.cuda_faces import Gone, Unopened
+from tisfast.native.cuda_faces import Gone, Unopened, Waits
 from tisfast.native.cuda_lanes import hangs
 
 
@@ -59,7 +59,7 @@ class HostDevice:
     async def ready(self, device: int, seconds: float | None) -> None:
         pass
 
-    def waits(self, device: int) -> str:
+    def waits(self, device: int) -> Waits:
         return hangs(self.lane(device).whose)
 
     def open(self, handle: bytes, device: int) -> HostMemory:

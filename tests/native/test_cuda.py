@@ -17,7 +17,7 @@ from tests.loops import fresh_loop
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, OneCuda
 from tisfast.native.cuda_driver import CudaMissing
-from tisfast.native.cuda_faces import Unopened
+from tisfast.native.cuda_faces import By, Refusal, Unopened
 
 SOURCE = r"""
 #include <stdint.h>
@@ -32,7 +32,7 @@ int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
 int cuDeviceGetCount(int *n) { *n = devices; return 0; }
 int cuDeviceGet(int *d, int n) { *d = n + 10; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) {
-    if (fail_context) return 2;
+    if (fail_context) return fail_context;
     contexts[d - 10] = d; *c = &contexts[d - 10]; return 0;
 }
 int cuDevicePrimaryCtxReset_v2(int d) { resets++; return d - 10 == current ? 0 : 101; }
@@ -66,13 +66,13 @@ int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) {
     *base = p; *n = size; return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
-    (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
+    (void)s; if (fail_copy) return fail_copy; memcpy(to, (void *)(uintptr_t)p, n); return 0;
 }
 int cuMemcpyHtoDAsync_v2(ptr p, const void *from, size_t n, void *s) {
-    (void)s; if (fail_copy) return 700; memcpy((void *)(uintptr_t)p, from, n); return 0;
+    (void)s; if (fail_copy) return fail_copy; memcpy((void *)(uintptr_t)p, from, n); return 0;
 }
 int cuMemcpyDtoDAsync_v2(ptr p, ptr from, size_t n, void *s) {
-    (void)s; if (fail_copy) return 700; memmove((void *)(uintptr_t)p, (void *)(uintptr_t)from, n); return 0;
+    (void)s; if (fail_copy) return fail_copy; memmove((void *)(uintptr_t)p, (void *)(uintptr_t)from, n); return 0;
 }
 int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
 """
@@ -137,7 +137,7 @@ def test_memory_is_copied_between_handles(library, driver):
     back = ctypes.create_string_buffer(6)
     target.to_host(2, ctypes.addressof(back), 6)
     assert back.raw == b"\0abcd\0"
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyDtoDAsync_v2: error 700"):
         target.from_device(3, source, 8, 4)
 
@@ -163,7 +163,7 @@ TO_STAY = r": error 700\. If the client has freed this memory, .* register it an
 def test_a_copy_that_fails_is_an_error_of_the_request_with_the_remedy(library, driver):
     cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
     reading, writing = (cuda.open(handle(32), device) for device in (0, 1))
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match=f"^copying 4 bytes of GPU memory failed: cuMemcpyDtoHAsync_v2{TO_STAY}"):
         reading.to_host(0, address, 4)
     with pytest.raises(Internal, match=f"^copying 4 bytes of GPU memory failed: cuMemcpyHtoDAsync_v2{TO_STAY}"):
@@ -174,14 +174,14 @@ def test_a_copy_that_fails_is_an_error_of_the_request_with_the_remedy(library, d
 def test_what_is_copied_from_or_to_memory_of_a_client_has_its_remedy(library, driver, to_client):
     cuda = Cuda(library)
     given, lent = cuda.open(handle(32), 0), cuda.allocate(0, 64)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match=f"cuMemcpyDtoDAsync_v2{TO_STAY}"):
         (given if to_client else lent).from_device(0, lent if to_client else given, 0, 4)
 
 
 def test_memory_of_the_server_needs_no_remedy_of_a_client(library, driver):
     lent = Cuda(library).allocate(0, 64)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match="cuMemcpyHtoDAsync_v2: error 700$"):
         lent.from_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
 
@@ -193,7 +193,7 @@ def test_what_the_driver_does_not_close_is_told(library, driver):
     driver.fail_back.value = 1
     del memory
     given_back(cuda, 0)
-    assert list(unclosed.values()) == ["the server (cuIpcCloseMemHandle: no context)"]
+    assert list(unclosed.values()) == [Refusal(By.SERVER, "the server", "cuIpcCloseMemHandle: no context")]
 
 
 def test_a_gpu_that_is_lost_in_the_closing_takes_the_memory_with_it(library, driver, caplog):
@@ -305,7 +305,7 @@ def test_a_device_is_set_up_once_for_all_handles(library, driver):
 def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     cuda = Cuda(library)
     memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
-    driver.fail_copy.value = 1  # an illegal address, after which the driver has no more for this context
+    driver.fail_copy.value = 700  # an illegal address, after which the driver has no more for this context
     with pytest.raises(Internal, match="error 700"):
         memory.to_host(0, ctypes.addressof(data), 4)
     driver.fail_copy.value = 0
@@ -351,7 +351,7 @@ def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(libr
     assert cuda.conditions() == []
     memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
     assert cuda.conditions() == [(0, 0, False, False)]
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     for name in "AB":
         assert "700" in in_thread(memory.lane(4), partial(memory.to_host, 0, address, 4), f"tensor '{name}'")
     driver.fail_copy.value = 0
@@ -365,8 +365,8 @@ def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(libr
         cuda.open(handle(32), 0).to_host(0, address, 4)
     (told,) = used_again(caplog)
     assert re.fullmatch(
-        r"the server uses GPU 0 again, [\d.]+ s after it had lost it: CUDA regions are registered and memory is lent "
-        "there again", told,
+        r"the server uses GPU 0 again, [\d.]+ s after it had lost it: new CUDA regions can be registered there, and "
+        "memory is lent. Regions of before the loss stay unusable until .*", told,
     )  # fmt: skip
     assert lost(caplog) == [text] and cuda.conditions() == [(0, 1, False, False)]
 
@@ -386,7 +386,7 @@ def test_memory_that_is_allocated_ends_a_loss_too(library, driver, caplog):
     caplog.set_level("INFO")
     cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
     lent = cuda.allocate(1, 64)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal):
         lent.from_host(0, address, 4)
     assert lost(caplog) == ["the server has lost GPU 1 (cuMemcpyHtoDAsync_v2: error 700)"]
@@ -401,7 +401,7 @@ def test_a_lost_context_that_the_driver_does_not_reset_is_not_left_behind(librar
     """Its memory would take a later context of that GPU with it."""
     cuda = Cuda(library)
     memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match="error 700"):
         memory.to_host(0, ctypes.addressof(data), 4)
     driver.fail_copy.value, driver.current.value, resets = 0, 1, driver.resets.value
@@ -423,7 +423,7 @@ def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, 
     cuda = Cuda(library)
     memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
     lent = cuda.allocate(0, 64) if lends else None
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match="error 700"):
         memory.to_host(0, ctypes.addressof(data), 4)
     driver.fail_copy.value = 0
@@ -435,7 +435,8 @@ def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, 
     del lent
     given_back(cuda, 0)
     assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
-    assert list(unclosed.values()) == (["the server (cuDevicePrimaryCtxReset_v2: error 101)"] if refuses else [])
+    refusal = Refusal(By.SERVER, "the server", "cuDevicePrimaryCtxReset_v2: error 101")
+    assert list(unclosed.values()) == ([refusal] if refuses else [])
     driver.current.value = 0
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
     assert driver.resets.value == resets + 1 + refuses
@@ -451,7 +452,7 @@ def futures():
 def test_who_waits_in_vain_for_a_lost_gpu_leaves_nothing(library, driver):
     cuda = Cuda(library)
     lent, data = cuda.allocate(0, 64), ctypes.create_string_buffer(4)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     with pytest.raises(Internal, match="error 700"):
         lent.to_host(0, ctypes.addressof(data), 4)
 
@@ -474,7 +475,7 @@ def test_who_waits_in_vain_for_a_lost_gpu_leaves_nothing(library, driver):
 def test_copies_in_fail_as_copies_out_do(library, driver):
     cuda = Cuda(library)
     memory = cuda.open(handle(32), 0)
-    driver.fail_copy.value = 1
+    driver.fail_copy.value = 700
     data = ctypes.create_string_buffer(4)
     with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyHtoDAsync_v2: error 700"):
         memory.from_host(0, ctypes.addressof(data), 4)
@@ -482,12 +483,26 @@ def test_copies_in_fail_as_copies_out_do(library, driver):
     cuda.open(handle(32), 0).from_host(0, ctypes.addressof(data), 4)
 
 
-def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_again(library, driver):
+def test_a_copy_that_lacks_memory_of_the_gpu_does_not_blame_the_client(library, driver):
+    memory = Cuda(library).open(handle(32), 0)
+    driver.fail_copy.value = 2
+    text = "copying 4 bytes .*: cuMemcpyHtoDAsync_v2: error 2. GPU 0 has no room .*: free memory there, and try again$"
+    with pytest.raises(Internal, match=text):
+        memory.from_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+
+
+def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_again(library, driver, caplog):
     cuda = Cuda(library)
-    driver.fail_context.value = 1
-    text = "^the server cannot use GPU 0: cuDevicePrimaryCtxRetain: error 2. If that goes on, start the server again: a"
+    driver.fail_context.value = 101
+    text = "^the server cannot use GPU 0: cuDevicePrimaryCtxRetain: error 101. If that goes on, start the server again"
     with pytest.raises(Unavailable, match=text):
         cuda.open(handle(32), 0)
+    driver.fail_context.value = 2
+    with pytest.raises(Unopened, match="^cuDevicePrimaryCtxRetain: error 2$") as refused:
+        cuda.open(handle(32), 0)
+    assert refused.value.is_full
+    assert "lends no memory there" in caplog.messages[0] and "start the server again" in caplog.messages[0]
+    assert "Free memory of this GPU" in caplog.messages[1] and "start the server again" not in caplog.messages[1]
     driver.fail_context.value = 0
     assert cuda.open(handle(32), 0).nbytes == 32
 

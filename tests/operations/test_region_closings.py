@@ -13,7 +13,7 @@ from tests.operations.helpers import registered
 from tests.waiting import until
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda_faces import Unopened
+from tisfast.native.cuda_faces import By, Refusal, Unopened
 from tisfast.operations.regions import ClientRegions
 
 
@@ -81,7 +81,7 @@ def test_a_refusal_to_close_what_is_opened_in_vain_and_late_is_told(regions, dev
     def refused(handle, gpu):
         device.opening.set()
         device.may_open.wait()
-        raise Unopened("no range", unclosed={"server": "the server (no)"})
+        raise Unopened("no range", unclosed={"server": Refusal(By.SERVER, "the server", "no")})
 
     async def late():
         with monkeypatch.context() as short, pytest.raises(Unavailable, match="has not done a call within 0.1 s"):

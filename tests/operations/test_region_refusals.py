@@ -12,11 +12,15 @@ from tests.operations.helpers import registered
 from tests.waiting import until as comes_true
 from tisfast import tuning
 from tisfast.errors import Internal, TisError, Unavailable
+from tisfast.native.cuda_faces import By, Refusal
 
 UNCLOSED = (
-    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before these processes have "
-    "ended: end the server, or unload the model of an instance"
+    "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before the server has ended"
 )
+NO = Refusal(By.SERVER, "the server", "no")
+INSTANCE = Refusal(By.INSTANCE, "instance m_0_0 of model 'm' (pid 7)", "no")
+OTHER = Refusal(By.INSTANCE, "instance m_0_1 of model 'm' (pid 8)", "no")
+LEFT = Refusal(By.LINGERING, "instance m_0_2 of model 'm' (pid 9), which was killed and has not ended", "no")
 BY_NAME = (
     ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
     "names to hear of them alone"
@@ -38,21 +42,54 @@ def register(regions, device):
 def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, register, name):
     async def refused():
         for each in "cd":
-            (await register(each))["who"] = f"the server (cuIpcCloseMemHandle: {each})"
+            (await register(each))["who"] = Refusal(By.SERVER, "the server", f"cuIpcCloseMemHandle: {each}")
         answers = [regions.unregister_cuda(name) for _ in range(2)]  # both wait for it
         assert [each["name"] for each in regions.cuda_status("")] == (["d"] if name else [])
         await asyncio.wait(answers)
         where = "the server (cuIpcCloseMemHandle: c)" + ("" if name else ", in the server (cuIpcCloseMemHandle: d)")
         for each in answers:
-            assert str(each.exception()) == f"shared memory region 'c'{others} {UNCLOSED.format(where)}{more}"
+            assert str(each.exception()) == f"shared memory {which} {UNCLOSED.format(where)}{more}"
             assert isinstance(each.exception(), Internal)
-        with pytest.raises(Internal, match="^shared memory region 'c'"):  # who asked may have left
+        with pytest.raises(Internal, match=f"^shared memory {which} unregistered"):  # who asked may have left
             await regions.unregister_cuda(name)
         for each in "cd" if not name else "c":
             await register(each)  # it is other memory, of which nobody was told
         await regions.unregister_cuda(name)
 
-    others, more = ("", "") if name else (" and 1 other", BY_NAME)
+    which, more = ("region 'c'", "") if name else ("regions 'c' and 'd'", BY_NAME)
+    registered(refused)
+
+
+THIS = (
+    "Do not free the memory before this process has ended: end that process by its pid (the server then starts the "
+    "instance again), unload its model (only with --model-control-mode=explicit), or end the server"
+)
+PROCESSES = "the processes of the instances"
+THESE = (
+    "Do not free the memory before these processes have ended: end {} (the server then starts {} again), "
+    "unload {} (only with --model-control-mode=explicit), or end the server"
+)
+
+
+@pytest.mark.parametrize(
+    ("who", "remedy"),
+    [
+        ([NO], "Do not free the memory before the server has ended"),
+        ([INSTANCE], THIS),
+        ([INSTANCE, OTHER], THESE.format(f"{PROCESSES} by their pids", "the instances", "their models")),
+        ([NO, INSTANCE], "Do not free the memory before the server has ended"),
+        ([LEFT], "Do not free the memory before this process has ended"),
+        ([INSTANCE, LEFT], THESE.format("that process by its pid", "the instance", "its model")),
+    ],
+)
+def test_the_remedy_is_of_the_processes_that_have_it_open(regions, register, who, remedy):
+    async def refused():
+        (await register("c")).update({each.who: each for each in who})
+        with pytest.raises(Internal) as told:
+            await regions.unregister_cuda("c")
+        where = ", in ".join(f"{each.who} (no)" for each in sorted(who, key=lambda one: one.who))
+        assert str(told.value).partition("the driver refuses that in ")[2] == f"{where}. {remedy}"
+
     registered(refused)
 
 
@@ -75,7 +112,7 @@ def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regi
 @pytest.mark.parametrize("again", [False, True])
 def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
     async def late():
-        (await register("c"))["who"] = "instance m_0_0 (no)"
+        (await register("c"))["who"] = INSTANCE
         busy()
         left = regions.unregister_cuda("c")
         left.cancel()
@@ -94,7 +131,7 @@ def test_a_refusal_is_told_to_who_asks_again(regions, register, busy):
     """A client whose time was over has left, and its answer with it."""
 
     async def asks_again():
-        (await register("c"))["who"] = "the server (no)"
+        (await register("c"))["who"] = NO
         busy()
         left = regions.unregister_cuda("c")
         busy.over.set()
@@ -111,7 +148,7 @@ def test_a_refusal_is_told_as_long_as_it_holds(regions, register):
 
     async def holds():
         unclosed = await register("c")
-        unclosed["who"] = "instance m_0_0 (no)"
+        unclosed["who"] = INSTANCE
         for _ in range(2):
             with pytest.raises(Internal):
                 await regions.unregister_cuda("c")
@@ -129,7 +166,7 @@ def test_who_unregisters_all_is_told_as_long_as_it_holds_whoever_was_told_before
 
     async def asks_later():
         unclosed = await register("c")
-        unclosed["who"] = "the server (no)"
+        unclosed["who"] = NO
         for name in told or ["c"]:
             closing = regions.unregister_cuda(name)
             if not told:
@@ -153,7 +190,7 @@ def test_who_unregisters_all_is_told_as_long_as_it_holds_whoever_was_told_before
 @pytest.mark.parametrize("system", [False, True])
 def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, device, system):
     async def again():
-        (await register("c"))["who"] = "the server (no)"
+        (await register("c"))["who"] = NO
         with pytest.raises(Internal):
             await regions.unregister_cuda("c")
         with pytest.raises(TisError):
@@ -178,7 +215,7 @@ def test_a_refusal_holds_until_a_region_of_that_name_is_one(regions, register, d
 def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, monkeypatch):
     async def never_asked():
         for name in "cd":
-            (await register(name))["who"] = "instance m_0_0 (no)"
+            (await register(name))["who"] = INSTANCE
             regions.unregister_cuda(name).cancel()
         await comes_true(lambda: not regions.unfinished())
         with pytest.raises(Unavailable, match="2 regions are registered or being closed, which is the limit"):
@@ -187,7 +224,7 @@ def test_refusals_that_nobody_asks_for_are_bounded(regions, device, register, mo
             await regions.unregister_cuda("")
         await register("e")
         unclosed = await register("f")
-        unclosed["who"] = "instance m_0_0 (no)"
+        unclosed["who"] = INSTANCE
         regions.unregister_cuda("f").cancel()
         await comes_true(lambda: not regions.unfinished())
         with pytest.raises(Unavailable, match="which is the limit"):

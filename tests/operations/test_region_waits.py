@@ -40,29 +40,29 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         busy.over.set()
         await regions.unregister_cuda(name)
 
-    others = "" if name else " and 1 other"
+    which = "region 'c'" if name else "regions 'c' and 'd'"
     text = (
-        f"^shared memory region 'c'{others} unregistered, but not closed within 0.1 s; do not free the memory yet, and "
+        f"^shared memory {which} unregistered, but not closed within 0.1 s; do not free the memory yet, and "
         "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     registered(hanging)
-    told = [each for each in caplog.messages if f"region 'c'{others} unregistered" in each]
+    told = [each for each in caplog.messages if f"{which} unregistered" in each]
     assert len(told) == 1  # for all who wait
     assert told[0].startswith(
-        f"shared memory region 'c'{others} unregistered, but not closed within 0.05 s: the host hangs or is busy"
+        f"shared memory {which} unregistered, but not closed within 0.05 s: the host hangs or is busy"
     )
+    assert told[0].count("the host hangs") == told[0].count("nvidia-smi' answers") == 1
 
 
-@pytest.mark.parametrize("more", ["", " and 1 other"])
-def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, more):
+@pytest.mark.parametrize("count", [1, 2, 4, 5])
+def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, count):
     async def waiting():
         await regions.register_cuda("c", device.handle("a"), 0, 10)
         short(monkeypatch)
         memory = regions.table.get("c").file.memory
-        memory.holders[1] = Holder("m_0_1", None)
-        if more:
-            memory.holders[2] = Holder("m_0_2", None)
-        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: instance m_0_1{more} had it open"):
+        for at in range(1, count + 1):
+            memory.holders[at] = Holder(f"m_0_{at}", None)
+        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: {whose} it behind the batch"):
             await regions.unregister_cuda("c")
         assert regions.unfinished() == [f"shared memory region 'c' still to be closed: {text}"]
         memory.holders.clear()
@@ -70,8 +70,11 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         await regions.unregister_cuda("c")
         assert regions.unfinished() == []
 
+    several = {2: "m_0_1 and m_0_2", 4: "m_0_1, m_0_2, m_0_3 and 1 other", 5: "m_0_1, m_0_2, m_0_3 and 2 others"}
+    named = f"instances {several[count]}" if count > 1 else "instance m_0_1"
+    whose = f"{named} had it open and close{'' if count > 1 else 's'}"
     text = (
-        f"instance m_0_1{more} had it open and closes it behind the batch that is executed, which takes long "
+        f"{whose} it behind the batch that is executed, which takes long "
         "(--execution-timeout-secs ends one that hangs)"
     )
     registered(waiting)
@@ -105,15 +108,49 @@ def test_unregistering_waits_for_who_uses_the_memory(regions, device, name, user
     registered(used)
 
 
+def test_each_reason_is_told_once_with_its_regions(regions, device, busy, monkeypatch):
+    async def several():
+        for each in "cdefg":
+            await regions.register_cuda(each, device.handle("a"), 0, 10)
+        short(monkeypatch)
+        kept = [regions.table.get(each).file for each in "cd"]
+        busy()
+        with pytest.raises(Unavailable) as told:
+            await regions.unregister_cuda("")
+        kept.clear()
+        busy.over.set()
+        await regions.unregister_cuda("")
+        return str(told.value)
+
+    hangs = "the host hangs or is busy with others' work"
+    assert registered(several) == (
+        "shared memory regions 'c', 'd', 'e' and 2 others unregistered, but not closed within 0.1 s; do not free the "
+        "memory yet, and unregister again to wait again: 'c' and 'd': requests use it: they are copied, wait for a "
+        f"model or are executed by one; 'c', 'd', 'e' and 2 others: {hangs}. One whose client has left is executed to "
+        "its end, and a model may keep inputs (--execution-timeout-secs ends an instance that hangs). Look whether "
+        "'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start the "
+        "server again"
+    )
+
+
 def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
     async def used():
         await regions.register_cuda("c", device.handle("a"), 0, 10)
         short(monkeypatch)
         file = regions.table.get("c").file
-        file.memory.holders[1] = Holder("m_0_1", None)
-        text = "not closed within 0.1 s; .*: requests use it in instance m_0_1. One whose client has left is executed"
-        with pytest.raises(Unavailable, match=text):
-            await regions.unregister_cuda("c")
+        memory = file.memory
+        memory.holders[1] = Holder("m_0_1", None)
+        only = "instance m_0_1 only has it open, and closes it after them"
+        for uses, who in (
+            ([], f": they are copied, wait for a model or are executed by one; {only}"),
+            ([2], f" in instance m_0_2; {only}"),
+            ([1, 2], " in instances m_0_1 and m_0_2"),
+        ):
+            for at in uses:
+                memory.holders[at] = Holder(f"m_0_{at}", None, uses=memory.__eq__)
+            with pytest.raises(Unavailable, match=f"not closed within 0.1 s; .*: requests use it{who}. One whose"):
+                await regions.unregister_cuda("c")
+        memory = None
         file.memory.holders.clear()
         del file
         await regions.unregister_cuda("c")
@@ -187,7 +224,8 @@ def test_a_region_that_is_refused_is_closed_before_the_client_may_free_it(region
         gc.disable()  # nobody waits for the collector
         try:
             coming = regions.register_cuda("c", device.handle("a"), 0, nbytes)
-            with pytest.raises(BadRequest, match="byte_size must be above 0"):
+            text = f"byte_size {nbytes}; the memory behind the handle has 10 bytes, byte_size may be 1 to 10.$"
+            with pytest.raises(BadRequest, match=text):
                 await coming
             await regions.unregister_cuda("c")
             assert device.open_count == 0
@@ -387,7 +425,7 @@ def test_who_registers_is_told_when_the_server_ends(begun):
         with pytest.raises(Unavailable, match=text.format("late")):
             regions.register_cuda("late", device.handle("a"), 0, 10)
         (told,) = regions.unfinished()
-        assert told.startswith("shared memory region 'd' and 1 other still to be closed: the host hangs or is busy")
+        assert told.startswith("shared memory regions 'd' and 'c' still to be closed: the host hangs or is busy")
         device.may_end.set()
         await comes_true(lambda: not regions.unfinished())
         assert device.open_count == 0

@@ -128,8 +128,8 @@ TABLE: Final[list[Deliberate]] = [
     }),
     Deliberate('10.02', "A region may start anywhere in its file, and must have a byte; 2.51 passes on what the kernel says of a mapping.", {
         "regions: an odd offset": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", '200 | 200'),
-        "regions: no bytes": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 0 + byte_size 0; the file of key '" + KEY + "' has 8192 bytes, and byte_size must be above 0) | 200"),
-        "regions: an offset that overflows": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 18446744073709551584 (-32 with a sign) + byte_size 64; the file of key '" + KEY + "' has 8192 bytes, and byte_size must be above 0) | 200"),
+        "regions: no bytes": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 0 + byte_size 0; the file of key '" + KEY + "' has 8192 bytes, byte_size may be 1 to 8192) | 200"),
+        "regions: an offset that overflows": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 18446744073709551584 (-32 with a sign) + byte_size 64; the file of key '" + KEY + "' has 8192 bytes, and there are none behind the offset) | 200"),
     }),
     Deliberate('10.03', "Newer Triton refuses keys that are no name, and those of its own regions.", {
         "regions: slashes only": ("500 Unable to open shared memory region: '//' | 200", "400 cannot register shared memory region 'r' - invalid shm key '//' | 200"),

@@ -136,6 +136,7 @@ def test_a_killed_nursery_is_replaced_and_its_instances_with_it(serve, write_mod
     nursery = psutil.Process(server.worker("m_0")).ppid()
     mark = len(server.log)
     os.kill(nursery, signal.SIGKILL)
+    server.says("instance m_0 ended together with the process that had forked it, which is started again", mark)
     server.says("instance m_0 is ready", after=mark)
     assert server.infer("m")[0] == 200
     assert not psutil.pid_exists(nursery)

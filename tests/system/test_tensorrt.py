@@ -213,7 +213,7 @@ def test_a_worker_whose_gpu_context_breaks_is_replaced(serve, write_plan, connec
         infer(client, "m", X=ROWS - 9)
     until(lambda: server.worker("m_0") != before and server.model_ready("m"), "the model is ready again")
     assert np.array_equal(infer(client, "m", X=ROWS)["Y"], ROWS * 2)
-    server.says(f"the instance ends, as its process can use the GPU no more: {reason}")
+    server.says(f"ends, as its process can use the GPU no more: {reason}")
     assert server.text().count(reason) == 1
     assert "Traceback" not in server.text()
 

@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda_driver import LIBRARY, OUT_OF_MEMORY, POINTER, CudaMissing, Driver, Failed, Handle
-from tisfast.native.cuda_faces import NOT_ENDED, DeviceMemory, Gone, Holder, Unclosed, Unopened
+from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
+from tisfast.native.cuda_faces import NOT_ENDED, By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
@@ -99,6 +99,8 @@ class _Device:
             self.call(name, to, source, nbytes, stream)
             self.call("cuStreamSynchronize", stream)
         except Failed as error:
+            if error.is_full:
+                remedy = f". {self._name} has no room for what the driver needs: free memory there, and try again"
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
     def closes(self, memory: _Opened, base: int) -> Callable[[], object]:
@@ -122,7 +124,7 @@ class _Device:
     def _close(self, base: int, unclosed: Unclosed) -> None:
         refusal = self.lost or self._give_back("cuIpcCloseMemHandle", base)
         if refusal and not self._is_reset:
-            unclosed[self] = f"the server ({refusal})"
+            unclosed[self] = Refusal(By.SERVER, "the server", refusal)
             self._left.append(unclosed)
             self._end()
 
@@ -140,8 +142,9 @@ class _Device:
         try:
             self.reset()
         except Failed as error:
+            self.lanes.losses.fails(str(error), is_full=error.is_full)
             for unclosed in self._left:
-                unclosed[self] = f"the server ({error})"
+                unclosed[self] = Refusal(By.SERVER, "the server", str(error))
         if not self.over.done():
             self.over.set_result(None)
 
@@ -168,17 +171,21 @@ class _Device:
             f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
             "that it lent there are still in use: it begins anew when "
         )
+        if lingering := self._lingering:
+            return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}"
+        return f"{lost}the instances that have them have ended, as they were told to"
+
+    @property
+    def _lingering(self) -> list[str]:
+        """The killed processes that have not ended, and have what it lent."""
         holders = [each for holders in list(self._borrowed.values()) for each in list(holders.values())]
-        if lingering := sorted({each.lingers for each in holders if each.lingers}):
-            return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}. {HANGS}"
-        return (
-            f"{lost}the instances that have them have ended, as they were told to. Try again in some seconds. {HANGS}"
-        )
+        return sorted({each.lingers for each in holders if each.lingers})
 
     def check_anew(self) -> None:
         """Raises Unavailable while its lost context must stay."""
         if why := self.stays:
-            raise Unavailable(why)
+            again = "" if self._lingering else "Try again in some seconds. "
+            raise Unavailable(f"{why}. {again}{HANGS}")
 
     def reset(self) -> None:
         """A lost context makes room for a new one.  Raises Failed."""
@@ -335,10 +342,11 @@ class Cuda:
             await asyncio.wait({known.gone}, timeout=seconds)
             known.check_anew()
 
-    def waits(self, device: int) -> str:
+    def waits(self, device: int) -> Waits:
         """See Devices."""
         known = self._devices.get(device)
-        return (known.stays if known is not None else "") or hangs(self._lanes[device].long.whose)
+        stays = "" if known is None else known.stays
+        return Waits((stays,), (HANGS,)) if stays else hangs(self._lanes[device].long.whose)
 
     @property
     def busy(self) -> list[str]:
@@ -350,6 +358,8 @@ class Cuda:
         try:
             on = self._device(device)
         except Failed as error:
+            if error.is_full:
+                raise Unopened(str(error), is_full=True) from error
             raise Unavailable(
                 f"the server cannot use GPU {device}: {error}. If that goes on, start the server again: a GPU that it "
                 "has lost may need that"
@@ -357,8 +367,8 @@ class Cuda:
         try:
             return self._working(on, _Opened(on, handle))
         except Failed as error:
-            is_full = error.code == OUT_OF_MEMORY
-            raise Unopened(str(error), is_full=is_full, is_lost=bool(on.lost), unclosed=error.unclosed) from error
+            lost = bool(on.lost)
+            raise Unopened(str(error), is_full=error.is_full, is_lost=lost, unclosed=error.unclosed) from error
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""
@@ -402,12 +412,16 @@ class Cuda:
         """One whose context was lost is begun anew.  Raises Failed, Unavailable."""
         with self._turns[number]:
             known = self._devices.get(number)
-            if known is not None and known.lost:
-                known.check_anew()
-                known.reset()
-                del self._devices[number]
-            if number not in self._devices:
-                self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
+            try:
+                if known is not None and known.lost:
+                    known.check_anew()
+                    known.reset()
+                    del self._devices[number]
+                if number not in self._devices:
+                    self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
+            except Failed as error:
+                self._lanes[number].losses.fails(str(error), is_full=error.is_full)
+                raise
             return self._devices[number]
 
     def _tell_lost(self, number: int) -> None:

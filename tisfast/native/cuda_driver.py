@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
+from tisfast.native.cuda_faces import Unclosed
 from tisfast.types import HANDLE_BYTES
 
 UUID_BYTES: Final = 16
@@ -46,18 +47,21 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
 }
 
-OUT_OF_MEMORY: Final = 2
+_OUT_OF_MEMORY: Final = 2
 # After these no call in the context succeeds any more (the driver API's documentation of CUresult).
 _FATAL: Final = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
 
 
 class Failed(Exception):
-    """A call of the driver's failed; the text names call and reason.  unclosed: see cuda.Unopened."""
+    """A call of the driver's failed; the text names call and reason.
+
+    is_full: the GPU has no room; is_fatal: its context is lost; unclosed: see cuda.Unopened.
+    """
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
-        self.code, self.is_fatal = code, code in _FATAL
-        self.unclosed: dict[object, str] | None = None
+        self.is_full, self.is_fatal = code == _OUT_OF_MEMORY, code in _FATAL
+        self.unclosed: Unclosed | None = None
 
 
 class Driver:

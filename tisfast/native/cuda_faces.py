@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tisfast.executor import Lane
@@ -32,26 +33,48 @@ class Holder(NamedTuple):
     """An instance that may have memory open.
 
     name: as in "instance m_0_0"; end: ends it, for a reason; lingers: its process, where that was killed and has not
-    ended (processes.worker.Worker.lingers).
+    ended (processes.worker.Worker.lingers); uses: whether requests that it has use this DeviceMemory.
     """
 
     name: str
     end: Callable[[str], None]
     lingers: str = ""
+    uses: Callable[[object], bool] = lambda _memory: False
 
 
 NOT_ENDED: Final = "which was killed and has not ended"
 """Behind Holder.lingers."""
 
 
-class LingeringRefusal(str):
-    """Why memory is not closed in a process that lingers: nothing that anybody can do ends that."""
+class By(Enum):
+    """Which kind of process a driver has refused."""
 
-    __slots__ = ()
+    SERVER = "server"
+    INSTANCE = "instance"
+    LINGERING = "lingering"  # one that was killed, and has not ended
 
 
-Unclosed: TypeAlias = "dict[object, str]"
-"""By process: its name and the driver's reason.  Whoever has put one in takes it out when the memory is closed."""
+class Refusal(NamedTuple):
+    """A driver does not close memory.  who: the process, as in "the server"; reason: the driver's."""
+
+    by: By
+    who: str
+    reason: str
+
+
+Unclosed: TypeAlias = "dict[object, Refusal]"
+"""By process.  Whoever has put one in takes it out when the memory is closed."""
+
+
+class Waits(NamedTuple):
+    """What something waits for.  remedies: sentences without their full stops."""
+
+    reasons: tuple[str, ...]
+    remedies: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Reasons first."""
+        return ". ".join(["; ".join(self.reasons), *self.remedies])
 
 
 class Gone:
@@ -117,8 +140,8 @@ class Devices(Protocol):
         That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
         """
 
-    def waits(self, device: int) -> str:
-        """What calls for it wait for, with the remedy."""
+    def waits(self, device: int) -> Waits:
+        """What calls for it wait for."""
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """handle: HANDLE_BYTES long.  Raises Unopened where the driver refuses it, Unavailable."""

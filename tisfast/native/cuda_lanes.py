@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from functools import partial
 from typing import Final
 
 from tisfast import limits, tuning
 from tisfast.executor import Lane, Watch
+from tisfast.native.cuda_faces import Waits
 
 log = logging.getLogger("tisfast.gpu")
 THE_DRIVER: Final = "the NVIDIA driver"
@@ -21,18 +21,19 @@ HANGS: Final = (
 _GOES_ON: Final = "what waits for it goes on"
 
 
-def hangs(whose: str) -> str:
-    """Of a GPU, with the remedy."""
-    return f"{whose} hangs or is busy with others' work. {HANGS}"
+def hangs(whose: str) -> Waits:
+    """Of a GPU."""
+    return Waits((f"{whose} hangs or is busy with others' work",), (HANGS,))
 
 
 class Losses:
-    """How often the server has lost one GPU, told once each, and whether it works again.  From any thread."""
+    """How often the server has lost one GPU, whether it works again, and why not, each told once.  From any thread."""
 
     def __init__(self, whose: str) -> None:
         self.count = 0
         self._whose = whose
         self._since: float | None = None  # time.monotonic, until it works again
+        self._unusable = ""  # why, as the log has it
         self._turn = threading.Lock()
 
     @property
@@ -47,18 +48,41 @@ class Losses:
             if self._since is None:
                 self._since = time.monotonic()
         found = f", found in a call for {what}" if what else ""
-        text = "the server has lost %s%s (%s): CUDA regions there must be unregistered and registered again"
-        log.error(text, self._whose, found, reason)
+        log.error(
+            "the server has lost %s%s (%s): CUDA regions there must be unregistered and registered again. Most likely "
+            "a client has freed memory that it had not unregistered; else look at the GPU itself (nvidia-smi, dmesg)",
+            self._whose, found, reason,
+        )  # fmt: skip
+
+    def fails(self, reason: str, *, is_full: bool) -> None:
+        """The server has no context there, and cannot make one: told again where the reason is another one.
+
+        is_full: the GPU has no room for it.
+        """
+        with self._turn:
+            if reason == self._unusable:
+                return
+            self._unusable, is_lost = reason, self._since is not None
+        state = "has lost %s and cannot use it again" if is_lost else "cannot use %s"
+        log.error(
+            f"the server {state} (%s): it refuses CUDA regions and lends no memory there. It tries again when somebody "
+            "registers a region there or an instance needs memory. This is said once for each reason. %s",
+            self._whose, reason, "Free memory of this GPU" if is_full else "If it goes on, start the server again",
+        )  # fmt: skip
 
     def works(self) -> None:
         """A call has ended well."""
         with self._turn:
             since, self._since = self._since, None
+            was_unusable, self._unusable = self._unusable, ""
         if since is not None:
             log.info(
-                "the server uses %s again, %.1f s after it had lost it: CUDA regions are registered and memory is lent "
-                "there again", self._whose, time.monotonic() - since,
+                "the server uses %s again, %.1f s after it had lost it: new CUDA regions can be registered there, and "
+                "memory is lent. Regions of before the loss stay unusable until their clients unregister them and "
+                "register them again", self._whose, time.monotonic() - since,
             )  # fmt: skip
+        elif was_unusable:
+            log.info("the server can use %s now", self._whose)
 
 
 class Lanes:
@@ -95,30 +119,36 @@ class Lanes:
         """What the call is for that this thread makes; "" where nobody has said so."""
         return self.short.doing or self.long.doing
 
-    def _say_late(self, lane: Lane, waiting: int) -> None:
-        _say_late(self._calls(lane), lane, waiting)
+    def _say_late(self, lane: Lane, what: str, others: int) -> None:
+        _say_late(self._call(lane, what), lane, others)
 
-    def _say_over(self, lane: Lane, seconds: float) -> None:
-        _say_over(self._calls(lane), lane, seconds, "the server has lost it" if self.losses.is_lost else _GOES_ON)
+    def _say_over(self, lane: Lane, what: str, seconds: float) -> None:
+        _say_over(self._call(lane, what), lane, seconds, "the server has lost it" if self.losses.is_lost else _GOES_ON)
 
-    def _calls(self, lane: Lane) -> str:
+    def _call(self, lane: Lane, what: str) -> str:
         bound = tuning.SHORT_GPU_COPY_BYTES_MAX
         others = f"a copy of more than {bound} bytes, or opening, closing or allocating memory"
-        return f"a copy of at most {bound} bytes" if lane is self.short else others
+        kind = f"a copy of at most {bound} bytes" if lane is self.short else others
+        return f"{kind}; for {what}" if what else kind
 
 
 def driver_lane() -> Lane:
     """A thread for the driver's start, which may hang, too."""
-    watch = Watch(limits.GPU_TOLD_SECONDS, partial(_say_late, "its start"), partial(_say_over, "its start"))
+    watch = Watch(
+        limits.GPU_TOLD_SECONDS,
+        lambda lane, _what, others: _say_late("its start", lane, others),
+        lambda lane, _what, seconds: _say_over("its start", lane, seconds),
+    )
     return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS, watch)
 
 
-def _say_late(call: str, lane: Lane, waiting: int) -> None:
+def _say_late(call: str, lane: Lane, others: int) -> None:
     log.warning(
-        "%s has not ended a call (%s) for %g s, and %d %s for it: it hangs, or is busy with others' work. Refused are "
-        "a request when one copy has taken %g s, who registers memory after %g s, an instance that asks for memory "
-        "after %g s. %s",
-        lane.whose, call, limits.GPU_TOLD_SECONDS, waiting, "wait" if waiting > 1 else "waits",
+        "%s has not ended a call (%s) for %g s, and %s: it hangs, or is busy with others' work. The server refuses a "
+        "request when one of its copies has taken %g s, the registration of a region after %g s, and an instance that "
+        "asks for memory after %g s. %s",
+        lane.whose, call, limits.GPU_TOLD_SECONDS,
+        "1 other call waits" if others == 1 else f"{others or 'no'} other calls wait",
         limits.GPU_COPY_SECONDS_MAX, limits.GPU_REGION_SECONDS_MAX, limits.GPU_LENDING_SECONDS_MAX, HANGS,
     )  # fmt: skip
 

@@ -41,6 +41,11 @@ cdef str said(str name, uint64_t value):
     return f"{name} {value}" if value < <uint64_t>1 << 63 else f"{name} {value} ({<int64_t>value} with a sign)"
 
 
+# What byte_size may be, of so many bytes.
+cdef str allowed(uint64_t nbytes, str where=""):
+    return f", byte_size may be 1 to {nbytes}" if nbytes else f", and there are none {where}" if where else ""
+
+
 cdef class Region:
     """See region.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
@@ -122,7 +127,8 @@ cdef class ClientFile(MemoryFile):
         if size < 0 or nbytes == 0 or offset > <uint64_t>size or nbytes > <uint64_t>size - offset:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args ({said('offset', offset)} + "
-                f"{said('byte_size', nbytes)}; the file of key '{key}' has {size} bytes, and byte_size must be above 0)")
+                f"{said('byte_size', nbytes)}; the file of key '{key}' has {size} bytes"
+                f"{allowed(size - <int64_t>offset if size > 0 and offset < <uint64_t>size else 0, 'behind the offset')})")
         err = tf_guard_install()
         base = mmap(NULL, nbytes + slack, PROT_READ | PROT_WRITE, MAP_SHARED, fd, <int64_t>(offset - slack))
         if base == MAP_FAILED or err:
@@ -231,7 +237,7 @@ cdef class DeviceRegion(Region):
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args ({said('byte_size', nbytes)}; the "
-                f"memory behind the handle has {memory.nbytes} bytes, and byte_size must be above 0)")
+                f"memory behind the handle has {memory.nbytes} bytes{allowed(memory.nbytes)})")
 
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
         if out:

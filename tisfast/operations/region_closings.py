@@ -12,7 +12,7 @@ from functools import partial
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda_faces import NOT_ENDED, Devices, Gone, Holder, LingeringRefusal, Unclosed
+from tisfast.native.cuda_faces import NOT_ENDED, By, Devices, Gone, Holder, Refusal, Unclosed, Waits
 from tisfast.native.cuda_lanes import HANGS, hangs
 from tisfast.native.region import DeviceFile, Region
 
@@ -22,38 +22,42 @@ _BY_NAME = (
     "names to hear of them alone"
 )
 
+_TO_ITS_END = (
+    "One whose client has left is executed to its end, and a model may keep inputs (--execution-timeout-secs ends an "
+    "instance that hangs)"
+)
+
 
 class Closing:
     """Memory that is being closed.
 
-    waits: says for what, with the remedy; unclosed: the processes that have refused, when it is done; lingering: those
-    that were killed and have not ended (Holder.lingers); is_logged: that it takes long; is_told: its refusals, to
-    somebody.
+    waits: says for what; unclosed: the refusals that there are when it is done; lingering: the processes that were
+    killed and have not ended (Holder.lingers); is_logged: that it takes long; is_told: its refusals, to somebody.
     """
 
     def __init__(
         self,
         done: asyncio.Future[None],
-        waits: Callable[[], str],
-        unclosed: Callable[[], list[str]],
+        waits: Callable[[], Waits],
+        unclosed: Callable[[], list[Refusal]],
         lingering: Callable[[], list[str]],
     ) -> None:
         self.done, self.waits, self._unclosed, self.lingering = done, waits, unclosed, lingering
         self.is_logged = self.is_told = False
 
     @property
-    def refusals(self) -> list[str]:
+    def refusals(self) -> list[Refusal]:
         """Where it stays open, now that this is done."""
         if not self.done.done() or self.done.cancelled():
             return []
         error = self.done.exception()
-        return self._unclosed() if error is None else [f"the server ({error!r})"]
+        return self._unclosed() if error is None else [Refusal(By.SERVER, "the server", repr(error))]
 
 
 class Coming:
     """A region that is being registered.
 
-    done: the registration; waits: says for what, with the remedy; closing: what it has opened in vain.
+    done: the registration; waits: says for what; closing: what it has opened in vain.
     """
 
     done: asyncio.Future[None]
@@ -66,10 +70,10 @@ class Coming:
         """It is none any more: done when what it opens has been closed."""
         return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed, list)
 
-    def _unclosed(self) -> list[str]:
+    def _unclosed(self) -> list[Refusal]:
         return [] if self.closing is None else self.closing.refusals
 
-    def _waits(self) -> str:
+    def _waits(self) -> Waits:
         return self.waits() if self.closing is None else self.closing.waits()
 
     async def _over(self) -> None:
@@ -119,7 +123,7 @@ class Closings:
 
     def unfinished(self) -> Iterable[tuple[str, str]]:
         """What is not closed: its name, and what it waits for."""
-        return [(name, one.waits()) for name, each in self._of.items() for one in each if not one.done.done()]
+        return [(name, str(one.waits())) for name, each in self._of.items() for one in each if not one.done.done()]
 
     def end(self) -> None:
         """The server ends, and its connections wait for the answers: who waits is told so."""
@@ -139,16 +143,16 @@ class Closings:
                 remedy = "; do not free the memory yet, and unregister again to wait again"
                 raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy) + more)
         refused: list[str] = []
-        where: set[str] = set()
+        found: set[Refusal] = set()
         for count, (name, each) in enumerate(chosen, 1):
             if refusals := each.refusals:
                 refused.append(name)
-                where.update(refusals)
+                found.update(refusals)
             self._tell(name, each, refusals)
             if count % tuning.LOOP_SLICE_PIECES == 0:
                 await asyncio.sleep(0)  # others have their turn
         if refused:
-            raise Internal(f"{named(refused)} unregistered, but not closed: {_told_refused(where)}{more}")
+            raise Internal(f"{named(refused)} unregistered, but not closed: {_told_refused(found)}{more}")
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
         """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
@@ -180,7 +184,7 @@ class Closings:
         for each in [one for one in self._of.get(name, ()) if one.is_told]:
             self._forget(name, each)
 
-    def _tell(self, name: str, what: Closing, refusals: Sequence[str]) -> None:
+    def _tell(self, name: str, what: Closing, refusals: Sequence[Refusal]) -> None:
         """Its refusals: they stay, as who asked may have left.  What is closed by now is forgotten."""
         if not refusals:
             self._forget(name, what)
@@ -216,31 +220,41 @@ class Removed:
         """Whether requests use it, or instances may have it open."""
         return not self._gone.is_told
 
-    def waits(self, devices: Devices) -> str:
-        """For requests, instances, or its GPU, with the remedy."""
+    def waits(self, devices: Devices) -> Waits:
+        """For requests, instances, or its GPU."""
         if lingering := self.lingering():
             have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
-            return (
-                f"{_first(lingering)} {have} it open still: killed, but not ended, most likely "
-                f"in a call of a GPU's driver that hangs. Free the memory when {them} ended. {HANGS}"
+            reason = (
+                f"{_listed(lingering)} {have} it open still: killed, but not ended, most likely in a call of a GPU's "
+                "driver that hangs"
             )
-        names = sorted({each.name for each in list(self._holders.values())})
-        instances = f"instance {names[0]}{_and_others(len(names))}" if names else ""
+            return Waits((reason,), (f"Free the memory when {them} ended", HANGS))
+        holders = list(self._holders.values())
+        names = sorted({each.name for each in holders})
         if (file := self._file()) is not None:
-            where = f" in {instances}" if names else ": they are copied, wait for a model or are executed by one"
-            lanes = file.lane(0), devices.lane(self.device)
-            hung = [each for each in lanes if each.seconds >= limits.GPU_TOLD_SECONDS]
-            return (
-                f"requests use it{where}. One whose client has left is executed to its end, and a model may "
-                "keep inputs (--execution-timeout-secs ends an instance that hangs)"
-                + (f"; {devices.waits(self.device)}" if hung else "")
-            )
+            return self._used(file, sorted({each.name for each in holders if each.uses(file.memory)}), names, devices)
         if not names:
             return devices.waits(self.device)
-        return (
-            f"{instances} had it open and closes it behind the batch that is executed, which takes long "
+        closes = "closes" if len(names) == 1 else "close"
+        reason = (
+            f"{_instances(names)} had it open and {closes} it behind the batch that is executed, which takes long "
             "(--execution-timeout-secs ends one that hangs)"
         )
+        return Waits((reason,), ())
+
+    def _used(self, file: DeviceFile, users: Sequence[str], names: Sequence[str], devices: Devices) -> Waits:
+        """users: the instances whose requests use it; names: those that have it open."""
+        where = f" in {_instances(users)}" if users else ": they are copied, wait for a model or are executed by one"
+        reasons, remedies = [f"requests use it{where}"], [_TO_ITS_END]
+        if idle := [each for each in names if each not in users]:
+            have, close = ("has", "closes") if len(idle) == 1 else ("have", "close")
+            reasons.append(f"{_instances(idle)} only {have} it open, and {close} it after them")
+        lanes = file.lane(0), devices.lane(self.device)
+        if any(each.seconds >= limits.GPU_TOLD_SECONDS for each in lanes):
+            hung = devices.waits(self.device)
+            reasons += hung.reasons
+            remedies += hung.remedies
+        return Waits(tuple(reasons), tuple(remedies))
 
     def lingering(self) -> list[str]:
         """The killed processes that have it open still."""
@@ -270,7 +284,7 @@ def closing(devices: Devices, device: int, unclosed: Sequence[Unclosed]) -> Clos
     unclosed: of each DeviceMemory that there is by then.
     """
     done = asyncio.ensure_future(_closed(devices, device))
-    return Closing(done, partial(devices.waits, device), partial(_texts, unclosed), list)
+    return Closing(done, partial(devices.waits, device), partial(_refusals, unclosed), list)
 
 
 def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
@@ -284,7 +298,8 @@ def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str
             if each.device not in idle:
                 idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
             done = idle[each.device]
-        yield each.name, Closing(done, partial(each.waits, devices), partial(_texts, [each.unclosed]), each.lingering)
+        refusals = partial(_refusals, [each.unclosed])
+        yield each.name, Closing(done, partial(each.waits, devices), refusals, each.lingering)
 
 
 async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
@@ -297,47 +312,82 @@ async def _closed(devices: Devices, device: int, used: Removed | None = None) ->
     await lane.passed()
 
 
-def _texts(unclosed: Sequence[Unclosed]) -> list[str]:
-    return [text for each in unclosed for text in list(each.values())]
+def _refusals(unclosed: Sequence[Unclosed]) -> list[Refusal]:
+    return [refusal for each in unclosed for refusal in list(each.values())]
+
+
+def _remedy(refusals: Sequence[Refusal]) -> str:
+    """What the client must wait for, and how to come there whatever --model-control-mode is."""
+    found = {by: len([each for each in refusals if each.by is by]) for by in By}
+    instances, lingering = found[By.INSTANCE], found[By.LINGERING]
+    them = "this process has" if instances + lingering == 1 else "these processes have"
+    if found[By.SERVER]:
+        them = "the server has" if not lingering else "the server and what was killed have"
+    ways = []
+    if instances and not found[By.SERVER]:
+        it, models, again = ("that process by its pid", "its model", "the instance")
+        if instances > 1:
+            it, models, again = ("the processes of the instances by their pids", "their models", "the instances")
+        ways.append(
+            f"end {it} (the server then starts {again} again), unload {models} (only with "
+            "--model-control-mode=explicit), or end the server"
+        )
+    if lingering:
+        ways.append(f"what was killed and has not ended does not end by an unload, nor with the server. {HANGS}")
+    return f"Do not free the memory before {them} ended" + (f": {'; '.join(ways)}" if ways else "")
 
 
 def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
-    reasons = "; ".join(sorted({each.waits() for _, each in late}))
-    return f"{named(name for name, _ in late)} unregistered, but not closed within {seconds:g} s{remedy}: {reasons}"
+    """Each reason and each remedy once, and the regions of each reason where there are several."""
+    of: dict[str, list[str]] = {}
+    remedies: dict[str, None] = {}
+    for name, each in late:
+        waits = each.waits()
+        for reason in waits.reasons:
+            of.setdefault(reason, []).append(name)
+        remedies.update(dict.fromkeys(waits.remedies))
+    is_for_all = len({tuple(names) for names in of.values()}) == 1
+    reasons = [why if is_for_all else f"{_quoted(names)}: {why}" for why, names in of.items()]
+    regions = named(name for name, _ in late)
+    text = f"{regions} unregistered, but not closed within {seconds:g} s{remedy}: {'; '.join(reasons)}"
+    return ". ".join([text, *remedies])
 
 
 def _also_lingering(late: Sequence[tuple[str, Closing]]) -> str:
     """Behind "when it has ended": the server's end is not the end of a process that was killed."""
     lingering = sorted({text for _, each in late for text in each.lingering()})
-    return f", and {_first(lingering)}, {NOT_ENDED}, has, too" if lingering else ""
+    return f", and {lingering[0]}{_and_others(len(lingering) - 1)}, {NOT_ENDED}, has, too" if lingering else ""
 
 
-def _told_refused(refusals: Iterable[str]) -> str:
-    """Who refuses to close it, and what ends these processes."""
-    texts = sorted(refusals)
-    lingering = [each for each in texts if isinstance(each, LingeringRefusal)]
-    shown = texts[: limits.GPU_REFUSALS_TOLD_MAX]
-    where = ", in ".join(shown) + _and_others(len(texts) - len(shown) + 1)
-    remedies = []
-    if len(lingering) < len(texts):
-        remedies.append("end the server, or unload the model of an instance")
-    if lingering:
-        remedies.append(f"what was killed and has not ended does not end by an unload, nor with the server. {HANGS}")
-    return (
-        f"the driver refuses that in {where}. Do not free the memory before these processes have ended: "
-        + "; ".join(remedies)
-    )
-
-
-def _first(of: Sequence[str]) -> str:
-    return f"{of[0]}{_and_others(len(of))}"
-
-
-def named(names: Iterable[str]) -> str:
-    """The first of them, and how many others there are."""
-    found = list(dict.fromkeys(names))
-    return f"shared memory region '{found[0]:.60}'{_and_others(len(found))}"
+def _told_refused(found: Iterable[Refusal]) -> str:
+    """Which processes refuse to close it, and what ends them."""
+    refusals = sorted(found, key=lambda one: (one.who, one.reason))
+    shown, others = refusals[: limits.GPU_REFUSALS_TOLD_MAX], len(refusals) - limits.GPU_REFUSALS_TOLD_MAX
+    where = ", in ".join(f"{each.who} ({each.reason})" for each in shown) + _and_others(others)
+    return f"the driver refuses that in {where}. {_remedy(refusals)}"
 
 
 def _and_others(count: int) -> str:
-    return "" if count == 1 else " and 1 other" if count == 2 else f" and {count - 1} others"
+    return "" if count <= 0 else " and 1 other" if count == 1 else f" and {count} others"
+
+
+def named(names: Iterable[str]) -> str:
+    """The first ones of them, and how many others there are."""
+    found = list(dict.fromkeys(names))
+    return f"shared memory region{'s' if len(found) > 1 else ''} {_quoted(found)}"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return _listed([f"'{each:.60}'" for each in dict.fromkeys(names)])
+
+
+def _instances(names: Sequence[str]) -> str:
+    return f"instance{'s' if len(names) > 1 else ''} {_listed(names)}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """At most so many, and how many others there are."""
+    shown, others = list(texts[: limits.GPU_NAMES_TOLD_MAX]), len(texts) - limits.GPU_NAMES_TOLD_MAX
+    if others > 0:
+        shown.append("1 other" if others == 1 else f"{others} others")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

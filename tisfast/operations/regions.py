@@ -213,7 +213,7 @@ class ClientRegions:
             self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
             raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
         except Unavailable as error:
-            remedy = ". Unregister it before you free the memory: the GPU may open it yet."
+            remedy = ". Unregister it before you free the memory: the GPU may still open it"
             late = "" if coming.closing is None else remedy
             raise Unavailable(f"failed to register shared memory region '{name}': {error.message}{late}") from None
 
@@ -230,7 +230,7 @@ class ClientRegions:
     def unfinished(self) -> list[str]:
         """What is being registered or closed, and what that waits for: a sentence for each."""
         waiting = {
-            "registered": [(name, each.waits()) for name, each in self._coming.items() if not each.done.done()],
+            "registered": [(name, str(each.waits())) for name, each in self._coming.items() if not each.done.done()],
             "closed": self._closings.unfinished(),
         }
         found = []

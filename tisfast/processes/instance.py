@@ -82,6 +82,7 @@ class LinkFace(Protocol):
         """The trace context of a request that the worker has, None when it is not traced."""
 
     end: Callable[[str], None]
+    whose: Callable[[], str]
     question: int
 
     @property
@@ -297,7 +298,7 @@ class Instance:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
         worker.on_calls, worker.trace_context, worker.borrower = link.listen, link.trace_context, link
-        link.end = worker.kill
+        link.end, link.whose = worker.kill, worker.named
         try:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:

@@ -159,6 +159,14 @@ def _take_again(signature):
     signature.device_inputs = signature.device_inputs_meant
 
 
+cdef bint lies_in(InferInput input, memory) except -1:
+    cdef ForeignInput foreign
+    for foreign in input.foreign or ():
+        if isinstance(foreign.tensor.file, DeviceFile) and (<DeviceFile>foreign.tensor.file).memory is memory:
+            return True
+    return False
+
+
 cdef class OutputArena(Arena):
     """A worker's output arena: blocks go back to the worker through its channel, until the channel is closed."""
 
@@ -212,6 +220,7 @@ cdef class RingLink(Link):
     def open(self) -> None:
         """The worker is ready: give it work."""
         self.up = True
+        self.shares.uses = self.uses  # until `close`
         self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
 
@@ -241,6 +250,23 @@ cdef class RingLink(Link):
     @end.setter
     def end(self, end) -> None:
         self.shares.end = end
+
+    @property
+    def whose(self):
+        """whose(): names its worker's process, as in "instance m_0_0 of model 'm' (pid 7)"; set by who starts that."""
+        return self.shares.whose
+
+    @whose.setter
+    def whose(self, whose) -> None:
+        self.shares.whose = whose
+
+    def uses(self, memory) -> bool:
+        """Whether a request that its worker has, or an input that its model keeps, lies in this DeviceMemory."""
+        cdef InferRequest request
+        for request in self.running.values():
+            if lies_in(request.input, memory):
+                return True
+        return any([lies_in(input, memory) for input in self.retained.values()])
 
     def lend(self, MemoryFile memory, *, is_open=False) -> None:
         """See gpu_pool.BorrowerFace."""

@@ -14,6 +14,8 @@ cdef class ShareTable:
     cdef object refused          # deque: (DeviceMemory.unclosed of memory that the worker's driver has not closed, why)
     cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not
     cdef public object end       # ends the worker
+    cdef public object whose     # whose(): "instance m_0_0 of model 'm' (pid 7)"
+    cdef public object uses      # see Holder
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), longest unused first
     cdef object free             # deque of ids that were given back
     cdef uint16_t unused         # ids from here on were never given out

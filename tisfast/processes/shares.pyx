@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.native.cuda_faces import NOT_ENDED, Holder, LingeringRefusal
+from tisfast.native.cuda_faces import NOT_ENDED, By, Holder, Refusal
 
 cdef object log = logging.getLogger("tisfast.processes")
 
@@ -27,6 +27,11 @@ cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
 cdef int IDS_MAX = limits.SHARE_IDS_MAX
 cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 cdef int SHOW = 1, FORGET = 2, SHOW_DEVICE = 3
+
+
+def nothing(memory) -> bool:
+    """Its worker has no requests."""
+    return False
 
 
 cdef class ShareTable:
@@ -38,6 +43,7 @@ cdef class ShareTable:
         self.loop = loop
         self.open = {}
         self.closing = set()
+        self.uses = nothing
         self.unclosed = []
         self.refused = deque(maxlen=IDS_MAX)
         self.shares = {}
@@ -59,6 +65,7 @@ cdef class ShareTable:
     def close(self, lingers) -> None:
         """The worker is over.  lingers: Worker.lingers; GPU memory stays its process's until `process_ended`."""
         self.closed = True
+        self.uses = nothing
         if self.waiting:
             self.loop.remove_writer(self.socket.fileno())
         for _, fd in self.outbox:
@@ -72,7 +79,7 @@ cdef class ShareTable:
             for share, memory in self.open.items():
                 memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
             for unclosed, refusal in self.refused:
-                unclosed[id(self)] = LingeringRefusal(f"{lingers}, {NOT_ENDED} ({refusal})")
+                unclosed[id(self)] = Refusal(By.LINGERING, f"{lingers}, {NOT_ENDED}", refusal)
 
     def lingers_with(self, memory, lingers) -> None:
         """Its process, which lingers, has this open too: memory that it was lent."""
@@ -105,7 +112,7 @@ cdef class ShareTable:
         del memory.holders[id(self), share]
         self.free.append(share)
         if refusal:
-            memory.unclosed[id(self)] = f"instance {self.instance} ({refusal})"
+            memory.unclosed[id(self)] = Refusal(By.INSTANCE, self.whose(), refusal)
             self.refused.append((memory.unclosed, refusal))
 
     def file_of(self, share):
@@ -144,7 +151,7 @@ cdef class ShareTable:
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
                 message = MESSAGE.pack(SHOW_DEVICE, not memory.is_lent, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
-                memory.holders[id(self), share] = Holder(self.instance, self.end)
+                memory.holders[id(self), share] = Holder(self.instance, self.end, uses=self.uses)
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

@@ -152,7 +152,7 @@ class Birth:
 def describe_status(status: int | None) -> str:
     """A wait status in words: "was killed by signal 9 (SIGKILL)", "exited with code 3"."""
     if status is None:
-        return "ended with its nursery process"
+        return "ended together with the process that had forked it, which is started again"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:
@@ -202,6 +202,10 @@ class Worker:
         """Which process was killed, and has not ended; "" when it serves, or is gone."""
         if not self.ended.done() or self.is_gone:
             return ""
+        return self.named()
+
+    def named(self) -> str:
+        """Which process it is, for texts."""
         return f"{self._who} (pid {self.pid})"
 
     def when_gone(self, work: Callable[[], None]) -> None:

@@ -472,6 +472,12 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
     return 0
 
 
+# The input that is returned, by the name that the client knows it by.
+cdef Tensor as_output(Answer answer, OutputRef *out, Tensor given):
+    name = (<TensorSpec>answer.input.model.outputs[out.index]).name
+    return new_tensor(name, given.dtype, given.shape, given.file, given.offset, given.nbytes, given.keep)
+
+
 # An input that lies elsewhere and was returned as it is, or an output that the worker has written where the client wants
 # it.  False: the request has nothing there.
 cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t nbytes) except -1:
@@ -495,7 +501,7 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
     else:
         if answer.uncopied is None:
             answer.uncopied = []
-        answer.uncopied.append(late_copy(foreign.tensor, place - foreign.place, nbytes, copy, 0))
+        answer.uncopied.append(late_copy(as_output(answer, out, foreign.tensor), place - foreign.place, nbytes, copy, 0))
     out.data = copy.data
     if answer.copies is None:
         answer.copies = []

@@ -13,7 +13,8 @@ from tisfast_worker.serving_context import current
 
 _NO_TIMES = (0,) * 4
 _KEPT = (
-    "memory that the GPU may still read stays in use, and is looked at again behind the next batch or after 10 s: {}"
+    "memory of {} that the GPU may still read stays in use, and is looked at again behind the next batch or after 10 "
+    "s: {}"
 )
 
 
@@ -146,7 +147,7 @@ class Completions:
         except cuda.DeviceLost:
             raise  # all of it goes with the process
         except cuda.GpuFailed as error:  # the GPU may still read it: nobody else may have it yet
-            current().log("WARN", _KEPT.format(error), "completions.py", 0, "kept")
+            current().log("WARN", _KEPT.format(current().whose, error), "completions.py", 0, "kept")
             return False
         for _ in range(count):
             self._posted.append(waiting.popleft())

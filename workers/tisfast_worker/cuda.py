@@ -45,6 +45,7 @@ _SIGNATURES = {
 
 # After these no call of the process succeeds any more (the driver API's documentation of CUresult).
 FATAL = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
+_OUT_OF_MEMORY = 2
 # What was registered in the context is registered no more: the driver ends, the context is destroyed, or it was reset.
 _ENDED = frozenset({4, 201, 709, 713})
 
@@ -52,14 +53,14 @@ _ENDED = frozenset({4, 201, 709, 713})
 class CudaError(Exception):
     """A call of the driver's failed, or there is no driver; the text says what and why.
 
-    is_fatal: this process can use its GPU no more; has_ended: the context has let go of what it had; was_queued: it is
-    of what the model had queued before.
+    is_fatal: this process can use its GPU no more; is_full: the GPU has no room; has_ended: the context has let go of
+    what it had; was_queued: it is of what the model had queued before.
     """
 
     def __init__(self, text, code=0):
         """`code`: the driver's, 0 without a call."""
         Exception.__init__(self, text)
-        self.is_fatal = code in FATAL
+        self.is_fatal, self.is_full = code in FATAL, code == _OUT_OF_MEMORY
         self.has_ended = self.is_fatal or code in _ENDED
         self.was_queued = False
 
@@ -192,6 +193,7 @@ _ELSE = ". Else look for the error in the model's own kernels"
 _CLIENTS = (
     "; or a client has freed memory that this instance has open: it must keep it allocated until it has unregistered it"
 )
+_NO_ROOM = ". The GPU has no room for what the driver needs: free memory there, and try again"
 _clients = set()  # addresses of clients' memory that is open here
 
 
@@ -206,6 +208,8 @@ def _settle(call):
 
 def _failure(text, error, remedy=""):
     """`remedy`: of a copy of ours.  A GPU that is lost is so by whoever used it: the likeliest comes first."""
+    if error.is_full:
+        return GpuFailed(text + _NO_ROOM)
     if not error.is_fatal:
         return GpuFailed(text if error.was_queued else text + remedy)
     if remedy and not error.was_queued:

@@ -14,13 +14,13 @@ from tisfast_worker.serving_context import current
 FLAG_STAYS = 128  # of a request record: outputs may stay on the GPU
 _LENT_SHARE = 0xFFFF  # the share id that stands for this memory
 _LENT = _LENT_SHARE << SHARE_SHIFT
-_NONE = "tensors of this instance go to other models by way of host memory: the server has none on the GPU to lend ({})"
+_NONE = "tensors of {} go to other models by way of host memory: the server has none on the GPU to lend ({})"
 _UNCLOSED = (
-    "lent GPU memory is not closed by the driver ({}): nobody else gets it before this instance has ended"
+    "lent GPU memory is not closed by the driver in {} ({}): nobody else gets it before the instance has ended"
 )
 _LARGE = (
-    "a tensor of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
-    "that this instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
+    "a tensor of {} bytes of {} goes to another model by way of host memory: it has no room in the {} bytes of GPU "
+    "memory that the instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
 )
 
 
@@ -71,7 +71,8 @@ class DeviceArena:
             part = self._take(nbytes)
         if not part:
             if self._memory is not None and nbytes > self._nbytes:
-                current().log("WARN", _LARGE.format(nbytes, self._nbytes), "device_arena.py", 0, "large")
+                text = _LARGE.format(nbytes, current().whose, self._nbytes)
+                current().log("WARN", text, "device_arena.py", 0, "large")
             return None
         offset = block_offset(part)
         try:
@@ -133,7 +134,7 @@ class DeviceArena:
                 ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusal)})
             if refusal:
                 self._is_unclosed = True  # what it is lent next it keeps: else it would take one part after the other
-                current().log("WARN", _UNCLOSED.format(refusal), "device_arena.py", 0, "lent unclosed")
+                current().log("WARN", _UNCLOSED.format(current().whose, refusal), "device_arena.py", 0, "lent unclosed")
 
     def _take(self, nbytes):
         """A part, or 0."""
@@ -157,10 +158,10 @@ class DeviceArena:
                 self._open(answer)
                 self._ask_at = 0.0
             elif not answer.get("told"):
-                current().log("WARN", _NONE.format(answer["error"]), "device_arena.py", 0, "unlent")
+                current().log("WARN", _NONE.format(current().whose, answer["error"]), "device_arena.py", 0, "unlent")
         except ControlClosed as error:
             current().tell({"t": "gpu_memory", "forgone": error.number})
-            current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
+            current().log("WARN", _NONE.format(current().whose, error), "device_arena.py", 0, "unlent")
         except CudaError as error:
             if error.is_fatal:
                 return  # the process is about to end, which says why

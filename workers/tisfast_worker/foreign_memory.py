@@ -39,8 +39,8 @@ _UNOPENED = (
     "it: {}"
 )
 _UNCLOSED = (
-    "the driver does not close GPU memory of another process that this instance had open ({}): it stays open until the "
-    "instance ends. This is said once, and there may be more such memory later"
+    "the driver does not close GPU memory of another process that {} had open ({}): it stays open until the instance "
+    "ends. This is said once, and there may be more such memory later"
 )
 _OPENING = threading.RLock()
 
@@ -233,7 +233,7 @@ class ForeignMemory:
             refusal = "" if opened is None else opened.close()
             if refusal:
                 told["error"] = refusal
-                current().log("WARN", _UNCLOSED.format(refusal), "foreign_memory.py", 0, "unclosed")
+                current().log("WARN", _UNCLOSED.format(current().whose, refusal), "foreign_memory.py", 0, "unclosed")
             current().tell(told)
 
     # ---- windows

@@ -106,11 +106,11 @@ def _live(order, library, control, load):
     try:
         service.run(order.threads)
     except DeviceLost as error:  # all is answered, and nobody's code is wrong: no traceback
-        _leave(thread, f"the instance ends, as its process can use the GPU no more: {error}")
+        _leave(thread, f"{service.serving.whose} ends, as its process can use the GPU no more: {error}")
     except BaseException:
         if service.serving.forked:
             raise  # a child of the model's, which ends as it will
-        _leave(thread, f"the instance ends, as it can serve no more: {traceback.format_exc()}")
+        _leave(thread, f"{service.serving.whose} ends, as it can serve no more: {traceback.format_exc()}")
     thread.finish({"t": "stopped"})
     return 0
 

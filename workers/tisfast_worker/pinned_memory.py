@@ -19,14 +19,14 @@ from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.serving_context import current
 
 _PLAIN = (
-    "tensors of this instance go to its GPU from memory that is not pinned, and come back so: the driver refuses to "
+    "tensors of {} go to its GPU from memory that is not pinned, and come back so: the driver refuses to "
     "register {} bytes ({})"
 )
 _STAYS = (
-    "{} bytes of host memory stay pinned: the driver does not unregister them ({}). It is tried again when the "
+    "{} bytes of host memory of {} stay pinned: the driver does not unregister them ({}). It is tried again when the "
     "instance is idle; until then it pins no more, and their pages are not given back to the system"
 )
-_FULL = "some tensors of this instance go to its GPU from memory that is not pinned, and come back so: {}"
+_FULL = "some tensors of {} go to its GPU from memory that is not pinned, and come back so: {}"
 
 
 class PinnedMemory:
@@ -86,7 +86,7 @@ class PinnedMemory:
     def left(self, nbytes, reason):
         """So many bytes could not be unregistered: told once."""
         self._is_stuck = True
-        current().log("WARN", _STAYS.format(nbytes, reason), "pinned_memory.py", 0, "stays pinned")
+        current().log("WARN", _STAYS.format(nbytes, current().whose, reason), "pinned_memory.py", 0, "stays pinned")
 
     def end(self):
         """Let go of all, for good."""
@@ -112,7 +112,7 @@ class PinnedMemory:
             cuda.pin(address, nbytes)
         except cuda.CudaError as error:
             self._is_given_up = True
-            current().log("WARN", _PLAIN.format(nbytes, error), "pinned_memory.py", 0, "unpinned")
+            current().log("WARN", _PLAIN.format(current().whose, nbytes, error), "pinned_memory.py", 0, "unpinned")
             return False
         return True
 
@@ -125,7 +125,7 @@ class PinnedMemory:
             answer = {"error": str(error)}
         if "error" in answer:
             self._refused = wanted
-            current().log("INFO", _FULL.format(answer["error"]), "pinned_memory.py", 0, "full")
+            current().log("INFO", _FULL.format(current().whose, answer["error"]), "pinned_memory.py", 0, "full")
             return False
         self._granted = wanted
         return True

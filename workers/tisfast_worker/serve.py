@@ -81,6 +81,7 @@ class ModelService:
         self._began_ns = time.monotonic_ns()
         self.serving = serving = control.serving = ServingContext()
         serving.model_dir, serving.instance = model.version_dir, model.instance
+        serving.whose = f"instance {model.instance} of model '{model.name}' (pid {os.getpid()})"
         serving.log, serving.verbose = control.log, model.log_verbose > 0
         serving.free_output_bytes = plane.outputs.free_bytes
         serving.metrics = SharedMetrics(control, plane.library, plane.cells)

@@ -31,6 +31,7 @@ class ServingContext:
         self.log = print_record
         self.verbose = True
         self.instance = ""  # its name
+        self.whose = "a process without an instance"  # which one, for the log: its name, model and pid
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
         self.calls = None  # calls.Calls while the model executes
         self.ask = self.tell = None  # the same: ask and tell the server (ControlMessages.ask, .send)
