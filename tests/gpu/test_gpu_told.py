@@ -140,9 +140,11 @@ def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(se
         with pytest.raises(InferenceServerException, match="the server cannot use GPU 0: cuDevicePrimaryCtxRetain"):
             register(client, "given", memory)
     server.says("the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: invalid device context): it refuses CUDA")
+    assert gpu_metrics(server) == figures(0, lost=1)
     stand_in.fail("cuDevicePrimaryCtxRetain", 0)
     register(client, "given", memory)
     server.says("the server can use GPU 0 now")
+    assert gpu_metrics(server) == figures(0)
     assert len(told(server, "the server cannot use GPU 0")) == 1
 
 

@@ -18,6 +18,7 @@ from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, OneCuda
 from tisfast.native.cuda_driver import CudaMissing
 from tisfast.native.cuda_faces import By, Refusal, Unopened
+from tisfast.native.cuda_lanes import Losses
 
 SOURCE = r"""
 #include <stdint.h>
@@ -25,7 +26,7 @@ SOURCE = r"""
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
 int allocated, fail_alloc, fail_export, fail_back, fail_range, lose;
-int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
+int opened, closed, streams, resets, fail_copy, fail_context, fail_stream, fail_init, devices = 2, current = -1;
 static uint64_t size;
 static int contexts[8];
 int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
@@ -38,6 +39,7 @@ int cuDevicePrimaryCtxRetain(void **c, int d) {
 int cuDevicePrimaryCtxReset_v2(int d) { resets++; return d - 10 == current ? 0 : 101; }
 int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
 int cuStreamCreate(void **s, unsigned flags) {
+    if (fail_stream) return fail_stream;
     streams++;
     *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0;
 }
@@ -99,7 +101,7 @@ def driver(library):
     yield found
     found.fail_alloc.value = found.fail_export.value = found.fail_back.value = found.allocated.value = 0
     found.fail_range.value = found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
-    found.lose.value = 0
+    found.lose.value = found.fail_stream.value = 0
     found.devices.value = 2
 
 
@@ -336,7 +338,7 @@ def in_thread(lane, work, what):
     def does():
         try:
             found.append(work())
-        except Internal as error:
+        except (Internal, Unavailable) as error:
             found.append(str(error))
 
     lane.post(does, what)
@@ -505,6 +507,37 @@ def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_agai
     assert "Free memory of this GPU" in caplog.messages[1] and "start the server again" not in caplog.messages[1]
     driver.fail_context.value = 0
     assert cuda.open(handle(32), 0).nbytes == 32
+
+
+@pytest.mark.parametrize("fault", ["fail_context", "fail_stream"])
+def test_a_device_that_has_never_worked_is_down_and_not_lost(library, driver, caplog, fault):
+    cuda = Cuda(library)
+    getattr(driver, fault).value = 719
+    for _ in range(3):
+        assert "error 719" in in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    assert cuda.conditions() == [(0, 0, True, False)] and lost(caplog) == []
+    assert len([each for each in caplog.messages if each.startswith("the server cannot use GPU 0")]) == 1
+    getattr(driver, fault).value = 0
+    in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    assert cuda.conditions() == [(0, 0, False, False)]
+
+
+def test_a_loss_while_another_thread_says_that_the_gpu_works_stays_one(library, driver, monkeypatch):
+    cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
+    memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    real, passed = Losses.works, threading.Event()
+
+    def works(self):
+        driver.fail_copy.value = 700
+        memory.lane(4).post(partial(memory.to_host, 0, address, 4), "tensor 'A'")
+        memory.lane(4).post(passed.set)
+        passed.wait(0.3)  # at most: it may have to wait for this thread
+        real(self)
+
+    monkeypatch.setattr(Losses, "works", works)
+    in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 's'")
+    assert passed.wait(60)
+    assert cuda.conditions() == [(0, 1, True, False)]
 
 
 def test_a_library_that_lacks_a_function_is_none(tmp_path):

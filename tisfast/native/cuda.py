@@ -65,8 +65,9 @@ class _Device:
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
         self.uuid = driver.uuid(device)
         self._short, self._long = ctypes.c_void_p(), ctypes.c_void_p()
-        for stream in (self._short, self._long):
-            self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        driver.call("cuCtxSetCurrent", self._context)
+        for stream in (self._short, self._long):  # not by `call`: what was never used is not lost
+            driver.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
 
     def call(self, name: str, *arguments: Any) -> None:
         """A call in this device's context, which it may find lost."""
@@ -86,6 +87,12 @@ class _Device:
             self.lost = reason
         self.lanes.losses.lost(self.lanes.doing, reason)
         self._on_lost()
+
+    def works(self) -> None:
+        """A call has ended well.  Another thread may find at this moment that it is lost: that is told behind this."""
+        with self._losing:
+            if not self.lost:
+                self.lanes.losses.works()
 
     def copy(self, name: str, to: int, source: int, nbytes: int, remedy: str) -> None:
         """remedy: of a failure, behind the driver's reason.  Raises Internal."""
@@ -296,8 +303,10 @@ _Made = TypeVar("_Made", _Opened, Allocated)
 
 
 class GpuCondition(NamedTuple):
-    """How the server gets on with a GPU.  losses: how often it has lost it; is_lost: it has not used it again since;
-    hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
+    """How the server gets on with a GPU.
+
+    losses: how often it has lost it; is_lost: it has not used it again since, or could never use it; hangs: it has not
+    ended a call for limits.GPU_TOLD_SECONDS.
     """
 
     device: int
@@ -397,15 +406,14 @@ class Cuda:
     def conditions(self) -> list[GpuCondition]:
         """Of the GPUs that were used, or tried.  Waits for none."""
         return [
-            GpuCondition(number, lanes.losses.count, lanes.losses.is_lost, lanes.hang)
+            GpuCondition(number, lanes.losses.count, lanes.losses.is_down, lanes.hang)
             for number, lanes in self._lanes.items()
             if lanes.are_used
         ]
 
     def _working(self, on: _Device, made: _Made) -> _Made:
         """What a device has just made: one that is begun anew works, then."""
-        if not on.lost:
-            on.lanes.losses.works()
+        on.works()
         return made
 
     def _device(self, number: int) -> _Device:

@@ -41,6 +41,11 @@ class Losses:
         """Whether it has not worked again since."""
         return self._since is not None
 
+    @property
+    def is_down(self) -> bool:
+        """The same, or it has never worked."""
+        return self.is_lost or bool(self._unusable)
+
     def lost(self, what: str, reason: str) -> None:
         """A context is lost.  what: the call was for that has found it, "" where nobody has said so."""
         with self._turn:

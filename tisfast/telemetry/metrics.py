@@ -122,7 +122,7 @@ class GpuFace(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """It has not used it again since."""
+        """It has not used it again since, or could never use it."""
 
     @property
     def hangs(self) -> bool:
