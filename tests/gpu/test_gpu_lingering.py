@@ -13,6 +13,7 @@ import tritonclient.http
 
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, NBYTES, STAYS, asked, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED
+from tests.operations.helpers import BY_NAME
 from tests.system.helpers import until
 from tests.unkillable import SOON, is_held, unkillable
 
@@ -26,17 +27,9 @@ LOOK = (
     "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
     "the server again"
 )
-BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
-)
 CLOSES = "cuIpcCloseMemHandle"
 UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"
 ALL = "/v2/cudasharedmemory/unregister"
-BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
-)
 
 
 @pytest.fixture

@@ -486,8 +486,8 @@ def test_a_copy_that_fails_refuses_the_request_with_both_reasons(started, shares
     text = (
         r"tensor 'A' lies in GPU memory of another process, which instance m_0_0 cannot open "
         r"\(cuIpcOpenMemHandle_v2: invalid device context\), and the server cannot copy it: it is the client's region "
-        r"'given', and copying \d+ bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: out of memory. If the client has "
-        r"freed this memory, or has ended: it must keep it allocated"
+        r"'given', and copying \d+ bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: out of memory. GPU 0 has no "
+        r"room for what the driver needs: free memory there, and try again"
     )
     with pytest.raises(InferenceServerException, match=text):
         where(client)

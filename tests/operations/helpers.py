@@ -11,6 +11,12 @@ from tisfast.native.memory import Arena
 from tisfast.wire import head
 from tisfast.wire.signature import ModelSignature
 
+BY_NAME = (
+    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
+    "names to hear of them alone"
+)
+"""Behind what is open of clients' GPU memory, for who unregisters all of it."""
+
 
 class Served:
     """One model version with one instance that executes when told to."""

@@ -8,11 +8,12 @@ import time
 import pytest
 
 from tests.native.helpers import LANE, ShmFile
-from tests.operations.helpers import registered
+from tests.operations.helpers import BY_NAME, registered
 from tests.waiting import until as comes_true
 from tisfast import tuning
 from tisfast.errors import Internal, TisError, Unavailable
 from tisfast.native.cuda_faces import By, Refusal
+from tisfast.native.cuda_lanes import HANGS
 
 UNCLOSED = (
     "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before the server has ended"
@@ -21,10 +22,6 @@ NO = Refusal(By.SERVER, "the server", "no")
 INSTANCE = Refusal(By.INSTANCE, "instance m_0_0 of model 'm' (pid 7)", "no")
 OTHER = Refusal(By.INSTANCE, "instance m_0_1 of model 'm' (pid 8)", "no")
 LEFT = Refusal(By.LINGERING, "instance m_0_2 of model 'm' (pid 9), which was killed and has not ended", "no")
-BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
-)
 
 
 @pytest.fixture
@@ -69,6 +66,7 @@ THESE = (
     "Do not free the memory before these processes have ended: end {} (the server then starts {} again), "
     "unload {} (only with --model-control-mode=explicit), or end the server"
 )
+STAYS = f"what was killed and has not ended does not end by an unload, nor with the server. {HANGS}"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +76,9 @@ THESE = (
         ([INSTANCE], THIS),
         ([INSTANCE, OTHER], THESE.format(f"{PROCESSES} by their pids", "the instances", "their models")),
         ([NO, INSTANCE], "Do not free the memory before the server has ended"),
-        ([LEFT], "Do not free the memory before this process has ended"),
-        ([INSTANCE, LEFT], THESE.format("that process by its pid", "the instance", "its model")),
+        ([LEFT], f"Do not free the memory before this process has ended: {STAYS}"),
+        ([INSTANCE, LEFT], f"{THESE.format('that process by its pid', 'the instance', 'its model')}; {STAYS}"),
+        ([NO, LEFT], f"Do not free the memory before the server and what was killed have ended: {STAYS}"),
     ],
 )
 def test_the_remedy_is_of_the_processes_that_have_it_open(regions, register, who, remedy):
@@ -96,7 +95,8 @@ def test_the_remedy_is_of_the_processes_that_have_it_open(regions, register, who
 def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regions, register):
     async def refused():
         for each in range(40):
-            (await register(f"r{each}"))["who"] = f"instance m_{each:02}_0 (cuIpcCloseMemHandle: 1)"
+            refusal = Refusal(By.INSTANCE, f"instance m_{each:02}_0", "cuIpcCloseMemHandle: 1")
+            (await register(f"r{each}"))["who"] = refusal
         await asyncio.wait({regions.unregister_cuda("")})
         told, turns = regions.unregister_cuda(""), 0  # all is done but the answer
         while not told.done():

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.native.helpers import LANE, HostDevice, ShmFile
-from tests.operations.helpers import registered
+from tests.operations.helpers import BY_NAME, registered
 from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.executor import Lane
@@ -129,7 +129,7 @@ def test_each_reason_is_told_once_with_its_regions(regions, device, busy, monkey
         f"model or are executed by one; 'c', 'd', 'e' and 2 others: {hangs}. One whose client has left is executed to "
         "its end, and a model may keep inputs (--execution-timeout-secs ends an instance that hangs). Look whether "
         "'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start the "
-        "server again"
+        f"server again{BY_NAME}"
     )
 
 

@@ -240,4 +240,4 @@ def test_who_could_not_close_what_it_was_lent_keeps_what_it_is_lent_then(server,
     given = [each for each in server.asked if each.get("back")]
     assert given == [{"t": "gpu_memory", "back": True, "unclosed": True}]
     assert arena._memory is not None
-    assert len(logged) == 1 and "is not closed by the driver (no)" in logged[0]
+    assert len(logged) == 1 and "is not closed by the driver in a process without an instance (no)" in logged[0]
