@@ -109,6 +109,24 @@ def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regi
     registered(refused)
 
 
+def test_refusals_are_told_also_where_the_server_ends_between_two_turns(regions, register, monkeypatch):
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_END_SECONDS", 0)
+
+    async def ends():
+        for each in range(40):
+            (await register(f"r{each}"))["who"] = NO
+        await asyncio.wait({regions.unregister_cuda("")})
+        told = regions.unregister_cuda("")
+        await asyncio.sleep(0)
+        regions.end()
+        await asyncio.sleep(0)
+        assert not told.done()
+        with pytest.raises(Internal, match="the driver refuses that in the server"):
+            await told
+
+    registered(ends)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_refusal_that_nobody_has_waited_for_is_told_to_the_next_one(regions, register, busy, again):
     async def late():

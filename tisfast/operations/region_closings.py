@@ -150,9 +150,17 @@ class Closings:
                 found.update(refusals)
             self._tell(name, each, refusals)
             if count % tuning.LOOP_SLICE_PIECES == 0:
-                await asyncio.sleep(0)  # others have their turn
+                await self._turn()
         if refused:
             raise Internal(f"{named(refused)} unregistered, but not closed: {_told_refused(found)}{more}")
+
+    async def _turn(self) -> None:
+        """Others have it.  Who is told of refusals is told of them also where the server ends meanwhile."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not self._is_ended:
+                raise
 
     async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
         """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""

@@ -78,6 +78,8 @@ cdef class ShareTable:
         if lingers:
             for share, memory in self.open.items():
                 memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
+            for memory, share in self.unclosed:
+                memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
             for unclosed, refusal in self.refused:
                 unclosed[id(self)] = Refusal(By.LINGERING, f"{lingers}, {NOT_ENDED}", refusal)
 

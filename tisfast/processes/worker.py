@@ -186,6 +186,7 @@ class Worker:
         self.is_gone = False
         self._when_gone: list[Callable[[], None]] = []
         self._verdict = ""  # why we killed it, if we did
+        self._is_deaf = False  # its thread that speaks to us has gone
         self._control_thread = ""  # where /proc has the process' thread that speaks to us; "": not known
         self._last_words = ""  # the last line that it printed
         self._oom_kills = machine.oom_kills()
@@ -281,7 +282,7 @@ class Worker:
         dump has all its threads until that is written.
         """
         if self._control_thread and not os.path.exists(self._control_thread):
-            self._control_thread = ""
+            self._control_thread, self._is_deaf = "", True
             if not self.ended.done():
                 self._body.kill("")  # it is ended by what has ended it: that stays the verdict
 
@@ -500,4 +501,6 @@ class Worker:
             return End(status, f"{text}, most likely by the kernel, for want of memory: {MORE_MEMORY}", True)
         if number == signal.SIGABRT and NO_ROOM_IN_CPP in self._last_words:
             return End(status, f"{text}, for want of memory ({NO_ROOM_IN_CPP}): {MORE_MEMORY}", True)
+        if number == signal.SIGKILL and self._is_deaf:
+            return End(status, f"{text}, as its thread that hears the server had ended")
         return End(status, text)

@@ -101,4 +101,7 @@ class ControlMessages:
             enter(self.serving)
             self.send({"t": "readiness", "n": number, "reason": self._is_ready()})
 
-        threading.Thread(target=check, name="tisfast-is-ready", daemon=True).start()
+        try:
+            threading.Thread(target=check, name="tisfast-is-ready", daemon=True).start()
+        except RuntimeError as error:  # the system's limit of threads is reached, and this one must go on
+            self.send({"t": "readiness", "n": number, "reason": f"it could not be asked: {error}"})
