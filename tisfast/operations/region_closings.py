@@ -376,7 +376,11 @@ def _told_refused(found: Iterable[Refusal]) -> str:
 
 
 def _and_others(count: int) -> str:
-    return "" if count <= 0 else " and 1 other" if count == 1 else f" and {count} others"
+    return "" if count <= 0 else f" and {_others(count)}"
+
+
+def _others(count: int) -> str:
+    return "1 other" if count == 1 else f"{count} others"
 
 
 def named(names: Iterable[str]) -> str:
@@ -397,5 +401,5 @@ def _listed(texts: Sequence[str]) -> str:
     """At most so many, and how many others there are."""
     shown, others = list(texts[: limits.GPU_NAMES_TOLD_MAX]), len(texts) - limits.GPU_NAMES_TOLD_MAX
     if others > 0:
-        shown.append("1 other" if others == 1 else f"{others} others")
+        shown.append(_others(others))
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
