@@ -273,6 +273,33 @@ def test_inputs_of_a_killed_process_that_does_not_end_are_used_again_when_it_has
     run(until(lambda: m.runtime.arena.used_blocks == 0))
 
 
+def test_a_process_whose_control_thread_a_model_has_ended_is_killed_and_its_requests_are_told_why(streams, run):
+    m = streams()
+    pid = m.instance.pid
+    m.ask(
+        "import ctypes\n"
+        "hears = next(each for each in threading.enumerate() if each.name == 'tisfast-control')\n"
+        "ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(hears.ident), ctypes.py_object(SystemExit))\n"
+        "pb.Logger.log_error('wakes it')\n"
+        "hears.join()\n"
+        "s.send(answer(1))\n"
+        "threading.Event().wait()"
+    )
+
+    def looked():
+        m.instance.look_for_hang(now_ns(), 600)  # the kernel lets go of a thread a little later than Python
+        return m.finals()
+
+    run(until(lambda: m.calls))
+    run(until(looked))
+    status, why, final = m.told()[-1]
+    assert (status, final) == (Status.UNAVAILABLE, True)
+    assert "SIGKILL" in why and "as its thread that hears the server had ended" in why and "retrying is safe" in why
+    run(until(lambda: m.instance.state is InstanceState.READY and m.instance.pid != pid))
+    m.ask("s.send(answer(2), FINAL)")
+    assert m.until_final(2)[-1] == (0, [[2]], True)
+
+
 def test_a_model_sees_that_its_client_has_left(streams, run):
     m = streams()
     request = m.ask(
