@@ -37,6 +37,15 @@ def test_the_reason_is_the_frameworks(tmp_path, step, reason):
         run_step(f"{FAULTY}.{step}", {}, tmp_path / "step", 60)
 
 
+def test_a_step_loads_nothing_of_what_runs_the_conversion(tmp_path):
+    """Each format has a step or two: half a second of each went into that."""
+    files = [f"tisfast.convert.{each.stem}" for each in (ROOT / "tisfast" / "convert").glob("*_steps.py")]
+    assert "tisfast.convert.torch_steps" in files
+    modules = run_step(f"{FAULTY}.loaded", {"files": files}, tmp_path / "step", 60)["modules"]
+    assert "tisfast.convert.steps" in modules
+    assert not [each for each in modules if each.startswith(("tisfast.bench", "tisfast.convert.conversion"))]
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_an_end_without_a_result_is_a_failure_with_the_end_of_its_log(tmp_path, status):
     said = rf"exit status {status}\) {GARBAGE}; the last that it said: nothing more to do"
