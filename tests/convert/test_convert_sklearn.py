@@ -267,8 +267,9 @@ def test_what_fp16_does_not_know_is_a_sentence(tmp_path):
     assert single.status == "ok" and (half.status == "ok" or "into FP16 does not know all operators" in half.reason)
 
 
-def test_fp16_is_made_of_the_graph_in_fp32(tmp_path):
-    """The estimator is read to ask itself, and to make fp32 of it."""
+@pytest.mark.parametrize("precisions", [["fp32", "fp16"], ["fp16"]])
+def test_fp16_is_made_of_the_graph_in_fp32(tmp_path, precisions):
+    """The estimator is read to ask itself, and to make fp32 of it, whether that is asked for or not."""
     folder = tmp_path / "mine"
     folder.mkdir()
     log = folder / "reads"
@@ -285,11 +286,10 @@ def test_fp16_is_made_of_the_graph_in_fp32(tmp_path):
     subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
     log.unlink()
     found = converted(
-        folder / "own.joblib", **{**SHORT, "precisions": ["fp32", "fp16"]}, allow_pickled=True, targets=["onnx"]
+        folder / "own.joblib", **{**SHORT, "precisions": precisions}, allow_pickled=True, targets=["onnx"]
     )
-    assert [(each.name, each.status, each.reason) for each in found.tries] == [
-        ("onnx fp32", "ok", ""),
-        ("onnx fp16", "ok", ""),
+    assert [(each.precision, each.status, each.reason) for each in found.tries] == [
+        (each, "ok", "") for each in precisions
     ]
     assert log.read_text() == "xx"
 

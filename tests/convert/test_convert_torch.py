@@ -61,6 +61,14 @@ def test_what_a_trace_or_fp16_makes_wrong_is_refused():
     assert [each.status for each in found.tries] == ["ok", "wrong"]
 
 
+def test_fp16_is_made_where_nobody_asks_for_fp32():
+    found = converted(f"{FACTORIES}:network", **SHORT, precisions=["fp16"])
+    assert [(each.name, each.status, each.reason) for each in found.tries] == [
+        (name, "ok", "") for name in ("onnx fp16", "openvino fp16")
+    ]
+    assert all(each.max_absolute > 1e-5 for each in found.tries)  # as FP16 rounds
+
+
 def test_files_of_torch_are_sources(tmp_path):
     module = made.Network().eval()
     batch = torch.export.Dim("batch")  # of any size

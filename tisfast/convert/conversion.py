@@ -224,20 +224,12 @@ class _Run:
         format_ = FORMATS[route.format]
         with written_to_scratch():
             (model / VERSION).mkdir(parents=True)
-        step, again = route.step, {}
-        if route.of_fp32 and (whole := self._models.get((route.format, "fp32"))):
-            step, again = route.of_fp32, {"source": str(whole / VERSION / format_.file)}
-        request = self._request(
-            **again,
-            target=str(model / VERSION / (format_.file or self._source.file)),
-            precision=route.precision,
-            max_batch_size=self._batch,
-            signature=self._signature.document(),
-            reference=str(self._scratch / REFERENCE),
-            cases=[each.name for each in self._feeds],
-            until=time.monotonic() + self._asked.step_seconds,  # a clock that all processes share
-        )
-        told = run_step(step, request, folder / "step", self._asked.step_seconds)
+        target = model / VERSION / (format_.file or self._source.file)
+        if route.of_fp32:
+            whole = self._in_fp32(route, folder / "whole")
+            told = self._step(route.of_fp32, folder / "step", target, route.precision, source=str(whole))
+        else:
+            told = self._step(route.step, folder / "step", target, route.precision)
         served_as = ServedAs(self._signature, wrong=told.get(WRONG, ""), unseen=told.get(NOTE, ""))
         named = "signature" in told
         if named:
@@ -248,6 +240,28 @@ class _Run:
         with written_to_scratch():
             (model / CONFIG).write_text(config_text(self._source.name, config))
         return served_as
+
+    def _in_fp32(self, route: Route, folder: Path) -> Path:
+        """The file of this format in fp32.  folder: for one that is made now, as none was asked for or was right."""
+        file = FORMATS[route.format].file
+        if made := self._models.get((route.format, "fp32")):
+            return made / VERSION / file
+        self._step(route.step, folder, folder / file, "fp32")
+        return folder / file
+
+    def _step(self, step: str, folder: Path, target: Path, precision: str, **more: Any) -> dict[str, Any]:
+        """What a step tells.  folder: for its files; target: what it is to write."""
+        request = self._request(
+            target=str(target),
+            precision=precision,
+            max_batch_size=self._batch,
+            signature=self._signature.document(),
+            reference=str(self._scratch / REFERENCE),
+            cases=[each.name for each in self._feeds],
+            until=time.monotonic() + self._asked.step_seconds,  # a clock that all processes share
+            **more,
+        )
+        return run_step(step, request, folder, self._asked.step_seconds)
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name

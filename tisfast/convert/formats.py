@@ -21,8 +21,8 @@ class Format(NamedTuple):
 class Route(NamedTuple):
     """How a format is made of a kind of source.
 
-    step: PACKAGE.MODULE.FUNCTION; needs: modules beside those that serve it; of_fp32: the step that makes it of the
-    same format in fp32, where that is there: the source is not read again.
+    step: PACKAGE.MODULE.FUNCTION; needs: modules beside those that serve it; of_fp32: the step that makes it of what
+    `step` makes of the source in fp32, "" where `step` makes it.
     """
 
     format: str

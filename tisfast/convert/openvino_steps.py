@@ -19,17 +19,17 @@ def openvino() -> Any:
 
 
 def from_onnx(request: Mapping[str, Any], _: Path) -> None:
-    """An IR of a graph of ONNX; fp16: of the weights, computed in what the device has."""
+    """An IR of a graph of ONNX."""
     ov = openvino()
     write(ov, ov.convert_model(str(graph_of(request["source"]))), request)
 
 
 def fp16(request: Mapping[str, Any], _: Path) -> None:
-    """An IR of an IR: its weights are of FP16."""
+    """An IR of an IR: its weights are of FP16, computed in what the device has."""
     ov = openvino()
-    write(ov, ov.Core().read_model(request["source"]), request)
+    ov.save_model(ov.Core().read_model(request["source"]), request["target"], compress_to_fp16=True)
 
 
 def write(ov: Any, model: Any, request: Mapping[str, Any]) -> None:
-    """The two files of an IR."""
-    ov.save_model(model, request["target"], compress_to_fp16=request["precision"] == "fp16")
+    """The two files of an IR, in the types that the model has."""
+    ov.save_model(model, request["target"], compress_to_fp16=False)

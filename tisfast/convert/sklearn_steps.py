@@ -115,12 +115,10 @@ def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     return {"signature": request["signature"], "inputs": {}, "outputs": {}, "parameters": parameters}
 
 
-def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A graph by skl2onnx, whose outputs are called as the methods; fp16: by ONNX Runtime's transformation of it."""
-    half = request["precision"] == "fp16"
-    target = folder / "whole.onnx" if half else Path(request["target"])
-    _write_onnx(request, target)
-    return _loaded(request, write_fp16(target, Path(request["target"]), request) if half else {})
+def onnx(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
+    """A graph by skl2onnx, whose outputs are called as the methods."""
+    _write_onnx(request, Path(request["target"]))
+    return _loaded(request, {})
 
 
 def fp16(request: Mapping[str, Any], _: Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from tisfast.client.arrays import datatype_of
-from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.openvino_steps import openvino, write
 from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
@@ -62,14 +61,10 @@ def to_openvino(request: Mapping[str, Any], _: Path) -> None:
     write(ov, ov.convert_model(request["source"]), request)
 
 
-def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """A graph by tf2onnx; fp16: by ONNX Runtime's transformation of it."""
-    half = request["precision"] == "fp16"
-    target = str(folder / "whole.onnx") if half else request["target"]
+def onnx(request: Mapping[str, Any], _: Path) -> None:
+    """A graph by tf2onnx."""
+    target = request["target"]
     sys.argv = ["tf2onnx.convert", "--saved-model", request["source"], "--output", target, "--opset", OPSET]
     runpy.run_module("tf2onnx.convert", run_name="__main__")  # its documented way to read SavedModels
     if not Path(target).is_file():
         raise RuntimeError("tf2onnx has written no graph")
-    if half:
-        return write_fp16(Path(target), Path(request["target"]), request)
-    return {}

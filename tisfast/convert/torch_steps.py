@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tisfast.convert.handed_over import taken
-from tisfast.convert.onnx_fp16 import write_fp16
 from tisfast.convert.open_sizes import (
     BATCH,
     FixedSize,
@@ -92,15 +91,10 @@ def export(request: Mapping[str, Any], _: Path) -> None:
     torch.export.save(_exported(torch, module, example, request), request["target"])
 
 
-def onnx(request: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """A graph of ONNX; fp16: by ONNX Runtime's transformation of it."""
+def onnx(request: Mapping[str, Any], _: Path) -> None:
+    """A graph of ONNX."""
     torch, program, given = _prepared(request)
-    half = request["precision"] == "fp16"
-    target = folder / "whole.onnx" if half else Path(request["target"])
-    _write_onnx(torch, program, given, request, target)
-    if half:
-        return write_fp16(target, Path(request["target"]), request)
-    return {}
+    _write_onnx(torch, program, given, request, Path(request["target"]))
 
 
 def to_openvino(request: Mapping[str, Any], folder: Path) -> None:
