@@ -201,8 +201,12 @@ def test_the_least_that_a_gpu_must_be_able_to_do_is_told():
     ("ids", "group", "hint"),
     [
         ((0,), "kind: KIND_GPU gpus: 1", "name one of these: only GPU 0 is lit"),
-        ((), "kind: KIND_GPU gpus: 1", "set kind: KIND_CPU, or start where there is a GPU: only GPU 0 is lit"),
-        ((), "kind: KIND_GPU", "set kind: KIND_CPU, or start where there is a GPU: only GPU 0 is lit"),
+        (
+            (),
+            "kind: KIND_GPU gpus: 1",
+            "set kind: KIND_CPU, or start where the server can use a GPU: only GPU 0 is lit",
+        ),
+        ((), "kind: KIND_GPU", "set kind: KIND_CPU, or start where the server can use a GPU: only GPU 0 is lit"),
     ],
 )
 def test_what_hides_a_gpu_is_told(ids, group, hint):

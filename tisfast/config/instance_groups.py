@@ -158,4 +158,5 @@ def _hint(gpus: tuple[int, ...]) -> str:
     why = gpus.why if isinstance(gpus, UsableGpus) else ""
     if gpus:
         return f"name one of these: {why}" if why else f"name a GPU of this machine{_HIDDEN}"
-    return f"set kind: KIND_CPU, or start where there is a GPU{f': {why}' if why else _HIDDEN}"
+    where = f"the server can use a GPU: {why}" if why else f"there is a GPU{_HIDDEN}"
+    return f"set kind: KIND_CPU, or start where {where}"
