@@ -130,7 +130,9 @@ def test_gpus_beyond_the_machine_s_are_refused_with_the_usable_ones(started):
 def test_a_gpu_below_the_capability_is_not_used(started, stand_in):
     stand_in.describe(capability=5.2)  # of the last one
     server = started("0, 1")
-    server.says("GPU 1 is not used: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)")
+    server.says(
+        "no model is put on GPU 1: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)"
+    )
     told = server.says("specifies invalid or unsupported gpu id 1")
     assert "compatibility of 6.0" in told["message"] and told_usable(told) == "0"
 

@@ -255,7 +255,7 @@ def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung
 def test_gpus_below_the_least_capability_are_not_there(caplog):
     gpus = Placement(("0", "1", "2"), Gpus(1, 1, 1, capability=(5.2, 7.0, None)), capability_min=6.0)
     assert gpus.usable == (1, 2) and gpus.usable.capability_min == 6.0
-    assert "GPU 0 is not used: its compute capability 5.2 is less than 6.0" in caplog.text
+    assert "no model is put on GPU 0: its compute capability 5.2 is less than 6.0" in caplog.text
 
 
 def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it():

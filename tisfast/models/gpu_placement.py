@@ -261,8 +261,8 @@ class Placement:
         if facts is None or facts.capability is None or facts.capability >= capability_min:
             return True
         log.warning(
-            "GPU %d is not used: its compute capability %.1f is less than %.1f (--min-supported-compute-capability)",
-            device, facts.capability, capability_min,
+            "no model is put on GPU %d: its compute capability %.1f is less than %.1f "
+            "(--min-supported-compute-capability)", device, facts.capability, capability_min,
         )  # fmt: skip
         return False
 
