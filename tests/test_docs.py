@@ -102,6 +102,15 @@ def test_flags_in_the_pages_exist():
     assert set(OWN_FLAGS) <= known
 
 
+def test_flags_name_pages_by_the_command_that_shows_them():
+    """What is installed has no folder docs/ that a user could see."""
+    texts = " ".join(flag.help for flag in SERVED)
+    assert "docs/" not in texts
+    named = re.findall(r"'tisfast docs (\w+)'", texts)
+    assert set(named) == {"guests", "operations"}
+    assert all((ROOT / f"docs/{page}.md").exists() for page in named)
+
+
 def test_every_known_difference_from_triton_is_on_its_page():
     page = plain((ROOT / "docs/coming_from_triton.md").read_text())
     reasons = [each.reason for each in differences.TABLE]

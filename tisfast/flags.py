@@ -117,7 +117,7 @@ SERVED: Final = (
         "",
         "Models",
         "tisfast's own: folder of mode 0700 in which processes of the same user find this server, to serve models of "
-        "theirs (docs/guests.md)",
+        "theirs ('tisfast docs guests')",
     ),
     Flag(
         "guest-model",
@@ -183,7 +183,8 @@ SERVED: Final = (
         str,
         None,
         "Models",
-        "GPU:BYTES of the GPU's memory that models have for tensors which stay there between them; 64 MiB without it",
+        "GPU:BYTES of the GPU's memory that models have for tensors which stay there between them, with the GPU's "
+        "number as in instance_group; 64 MiB without it",
         repeat=True,
     ),
     Flag(
@@ -198,7 +199,7 @@ SERVED: Final = (
         float,
         COMPUTE_CAPABILITY_MIN,
         "Models",
-        "GPUs below are not used",
+        "models are not put on GPUs below",
     ),
     Flag(
         "model-memory-budget",
@@ -449,7 +450,7 @@ SERVED: Final = (
         -1,
         "Server",
         "tisfast's own, for programs that start a server: number of an inherited descriptor, a pidfd of the process "
-        "with which the server ends (docs/operations.md); -1 for none",
+        "with which the server ends ('tisfast docs operations'); -1 for none",
     ),
     Flag(
         "ready-fd",

@@ -558,6 +558,8 @@ LENT_UNIT_BYTES: Final = 1 << 21
 """A part is a multiple of this: the driver shares memory with other processes in units of 2 MB."""
 CUDA_POOL_BYTES: Final = 1 << 26
 """A GPU's pool by default, which is Triton's."""
+CUDA_POOL_BYTES_MAX: Final = 1 << 40
+"""A GPU's pool at most: 1 TiB, more than a GPU has."""
 PINNED_POOL_BYTES: Final = 1 << 28
 """Host memory that all workers together may pin for CUDA by default (--pinned-memory-pool-byte-size): Triton's pool."""
 GPU_LOOK_SECONDS_MAX: Final = 30

@@ -33,13 +33,13 @@ GROUPS = [
     (
         'instance_group { name: "x" kind: KIND_GPU gpus: [ 0, 3 ] }',
         "1:51 instance_group[0].gpus[0] | instance group x of model m specifies invalid or unsupported gpu id 0. "
-        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | name a GPU of "
-        "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
-        "the server",
+        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | set kind: "
+        "KIND_CPU, or start where there is a GPU that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and "
+        "TRITON_SERVER_CPU_ONLY leave the server",
         "1:54 instance_group[0].gpus[1] | instance group x of model m specifies invalid or unsupported gpu id 3. "
-        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | name a GPU of "
-        "this machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave "
-        "the server",
+        "GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: none | set kind: "
+        "KIND_CPU, or start where there is a GPU that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and "
+        "TRITON_SERVER_CPU_ONLY leave the server",
     ),
     (
         'instance_group { name: "x" }\ninstance_group { name: "x" }',
@@ -195,6 +195,23 @@ def test_the_least_that_a_gpu_must_be_able_to_do_is_told():
         "machine that CUDA_VISIBLE_DEVICES, --min-supported-compute-capability and TRITON_SERVER_CPU_ONLY leave the "
         "server"
     )
+
+
+@pytest.mark.parametrize(
+    ("ids", "group", "hint"),
+    [
+        ((0,), "kind: KIND_GPU gpus: 1", "name one of these: only GPU 0 is lit"),
+        (
+            (),
+            "kind: KIND_GPU gpus: 1",
+            "set kind: KIND_CPU, or start where the server can use a GPU: only GPU 0 is lit",
+        ),
+        ((), "kind: KIND_GPU", "set kind: KIND_CPU, or start where the server can use a GPU: only GPU 0 is lit"),
+    ],
+)
+def test_what_hides_a_gpu_is_told(ids, group, hint):
+    (error,) = told(f"instance_group {{ {group} }}", gpus=UsableGpus(ids, why="only GPU 0 is lit"))
+    assert error.endswith(f" | {hint}")
 
 
 def test_a_kind_that_cannot_be_read_is_told_once():

@@ -7,7 +7,7 @@ import pytest
 from tests.config.loading import shown
 from tisfast import limits
 from tisfast.config.rate_limits import Grant, RateLimitSettings, read_grants
-from tisfast.config.resource_flags import read_budget, read_gpu_limits
+from tisfast.config.resource_flags import read_budget, read_cuda_pools, read_gpu_limits
 from tisfast.errors import ConfigError
 
 
@@ -69,6 +69,30 @@ def test_there_are_not_more_limits_than_gpus_could_be():
     assert len(read_gpu_limits([f"{n}:1" for n in range(limits.GPU_LIMITS_MAX)])) == limits.GPU_LIMITS_MAX
     with pytest.raises(ConfigError, match="more than"):
         read_gpu_limits(["0:1"] * (limits.GPU_LIMITS_MAX + 1))
+
+
+def test_the_last_pool_of_a_gpu_counts():
+    assert read_cuda_pools(["0:1", "1023:1099511627776", "0:0008"]) == ((0, 8), (1023, 1 << 40))
+
+
+CUDA_POOL = "cuda-memory-pool-byte-size | --cuda-memory-pool-byte-size"
+CUDA_POOLS_REFUSED = [
+    (text, f"{CUDA_POOL} option format is '<GPU>:<bytes>'. Got {text} | 0:268435456 has the server lend 256 MiB of GPU "
+     "0 to models; 0:0 none")
+    for text in ("0", "0:", ":1", "0:-1", "0:1:1", "0:64MB", "x:1")
+] + [
+    ("0:99999999999999999", f"{CUDA_POOL}=0:99999999999999999: bytes is 99999999999999999, may be 0 to 1099511627776"),
+    ("0:1099511627777", f"{CUDA_POOL}=0:1099511627777: bytes is 1099511627777, may be 0 to 1099511627776"),
+    ("1024:1", f"{CUDA_POOL}=1024:1: GPU is 1024, may be 0 to 1023"),
+    ("0:" + "9" * 5000, f"{CUDA_POOL}=0:{'9' * 58}: bytes is {'9' * 30}, may be 0 to 1099511627776"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "error"), CUDA_POOLS_REFUSED)
+def test_a_pool_that_is_none_is_told_with_its_value_and_what_may_be(text, error):
+    with pytest.raises(ConfigError) as caught:
+        read_cuda_pools(["0:1", text])
+    assert shown(caught.value) == error
 
 
 @pytest.mark.parametrize(

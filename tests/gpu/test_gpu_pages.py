@@ -1,4 +1,4 @@
-"""The example of docs/gpu.md, as a reader pastes it: configuration, model, commands and client are the page's own."""
+"""The examples of docs/gpu.md and of README.md here, as a reader pastes them: all that is in them is the page's own."""
 
 from __future__ import annotations
 
@@ -52,3 +52,26 @@ def test_the_example_runs(gpu, serve, tmp_path):
     # The client's two, the two of the stand-in for torch as it adds, and the server's one: on the GPU.
     assert copies(gpu, before) == [2, 2, 1]
     assert server.ask("GET", "/v2/cudasharedmemory/status") == (200, [])
+
+
+def test_a_server_on_the_stand_in_by_hand(serve, tmp_path, monkeypatch):
+    page = (Path(__file__).parent / "README.md").read_text()
+    (shell,) = re.findall(r"^```\n(export .*?)^```", page, re.MULTILINE | re.DOTALL)
+    (client,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"^This prints `(.*?)`", page, re.MULTILINE)
+    *steps, start = shell.replace(".venv/bin/python", shlex.quote(sys.executable)).splitlines()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script = "\n".join([*steps, "echo $TISFAST_STAND_IN"])
+    found = subprocess.run(["bash", "-ec", script], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    folder = found.stdout.strip()
+    monkeypatch.setenv("TISFAST_STAND_IN", folder)
+    monkeypatch.setenv("LD_LIBRARY_PATH", folder)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    repository, flag = shlex.split(start)[-2:]
+    server = serve(flag, repository=Path(repository.replace("$TISFAST_STAND_IN", folder))).ready()
+    assert client.count("localhost:8000") == 1
+    client = client.replace("localhost:8000", f"127.0.0.1:{server.port}")
+    done = subprocess.run(
+        [sys.executable, "-c", client], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{printed}\n", "")

@@ -110,6 +110,19 @@ def test_a_list_that_ends_on_purpose_is_not_worth_a_warning(started, visible):
     assert "warning" not in told, told
 
 
+def test_a_number_of_nvidia_smi_is_refused_with_the_one_that_it_has_here(started):
+    told = started("1", "1").says("specifies invalid or unsupported gpu id 1")["message"]
+    assert "are: 0; name one of these: CUDA_VISIBLE_DEVICES=1 leaves the server 1 GPU, which has number 0 here" in told
+
+
+def test_a_driver_whose_management_does_not_start_is_told_as_the_cause(started, stand_in):
+    stand_in.fail("nvmlInit_v2", 9, times=100)
+    server = started("0")
+    server.says("NVML could not start (its error 9). Look whether 'nvidia-smi' works here")
+    told = server.says("specifies invalid or unsupported gpu id 0")["message"]
+    assert "the server finds no NVIDIA driver that works; look whether 'nvidia-smi' works here" in told
+
+
 def test_gpus_beyond_the_machine_s_are_refused_with_the_usable_ones(started):
     assert told_usable(started("0, 2").says("specifies invalid or unsupported gpu id 2")) == "0, 1"
 
@@ -117,7 +130,9 @@ def test_gpus_beyond_the_machine_s_are_refused_with_the_usable_ones(started):
 def test_a_gpu_below_the_capability_is_not_used(started, stand_in):
     stand_in.describe(capability=5.2)  # of the last one
     server = started("0, 1")
-    server.says("GPU 1 is not used: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)")
+    server.says(
+        "no model is put on GPU 1: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)"
+    )
     told = server.says("specifies invalid or unsupported gpu id 1")
     assert "compatibility of 6.0" in told["message"] and told_usable(told) == "0"
 

@@ -461,7 +461,7 @@ def test_where_the_server_can_export_nothing_it_is_asked_once_while_there_are_re
     told = server.says("there is no memory of GPU 0 for tensors between models (allocating 16777216 bytes")["message"]
     assert told.endswith(
         "out of memory): tensors go from model to model by way of host memory. Free memory on GPU 0, or have the "
-        "server lend less than the 67108864 bytes of now: --cuda-memory-pool-byte-size=0:BYTES"
+        "server lend less than 67108864 bytes of it: --cuda-memory-pool-byte-size=0:BYTES"
     )
     assert len(lines(server, "by way of")) == 1
 

@@ -255,7 +255,7 @@ def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung
 def test_gpus_below_the_least_capability_are_not_there(caplog):
     gpus = Placement(("0", "1", "2"), Gpus(1, 1, 1, capability=(5.2, 7.0, None)), capability_min=6.0)
     assert gpus.usable == (1, 2) and gpus.usable.capability_min == 6.0
-    assert "GPU 0 is not used: its compute capability 5.2 is less than 6.0" in caplog.text
+    assert "no model is put on GPU 0: its compute capability 5.2 is less than 6.0" in caplog.text
 
 
 def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it():
@@ -269,16 +269,46 @@ def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it()
 def test_a_limit_of_a_gpu_that_is_not_there_is_told(caplog):
     placement(WorkerSettings("/usr/bin/python3", cuda_visible=None, gpu_limits=((1, 0.5), (2, 0.8))), Gpus(1, 1), 0)
     assert [record.getMessage() for record in caplog.records] == [
-        "--model-load-gpu-limit=2:0.8 limits nothing: there is no GPU 2, models may use 2 GPUs here, counted from 0"
+        "--model-load-gpu-limit=2:0.8 limits nothing: there is no GPU 2 (this machine has 2 GPUs, which have the "
+        "numbers 0 to 1)"
     ]
 
 
 def test_a_pool_of_a_gpu_that_is_not_there_is_told(caplog):
     placement(WorkerSettings("/usr/bin/python3", cuda_visible=None, cuda_pools=((1, 8), (9, 1048576))), Gpus(1, 1), 0)
     assert [record.getMessage() for record in caplog.records] == [
-        "--cuda-memory-pool-byte-size=9:1048576 lends nothing: there is no GPU 9, models may use 2 GPUs here, counted "
-        "from 0"
+        "--cuda-memory-pool-byte-size=9:1048576 lends nothing: there is no GPU 9 (this machine has 2 GPUs, which have "
+        "the numbers 0 to 1)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "why"),
+    [
+        (None, Gpus(1), "this machine has 1 GPU, which has number 0"),
+        (None, Gpus(), "this machine has no GPU"),
+        ("0", Gpus(), "this machine has no GPU"),
+        ("1", Gpus(1, 1), "CUDA_VISIBLE_DEVICES=1 leaves the server 1 GPU, which has number 0 here"),
+        ("1,0", Gpus(1, 1), "CUDA_VISIBLE_DEVICES=1,0 leaves the server 2 GPUs, which have the numbers 0 to 1 here"),
+        ("", Gpus(1, 1), "CUDA_VISIBLE_DEVICES= leaves the server no GPU"),
+        (None, None, "the server finds no NVIDIA driver that works; look whether 'nvidia-smi' works here"),
+        ("1", None, "the server finds no NVIDIA driver that works; look whether 'nvidia-smi' works here"),
+        (
+            None,
+            Gpus(1, 1, capability=(5.2, 9.0)),
+            "this machine has 2 GPUs, which have the numbers 0 to 1; --min-supported-compute-capability=6 leaves out "
+            "GPU 0",
+        ),
+    ],
+)
+def test_what_makes_these_the_gpus_of_the_server_is_told(visible, gpus, why):
+    settings = WorkerSettings("/usr/bin/python3", cuda_visible=visible)
+    assert placement(settings, gpus, 0).usable.why == why
+
+
+def test_a_server_that_uses_no_gpu_says_so():
+    settings = WorkerSettings("/usr/bin/python3", cuda_visible=None, cpu_only=True)
+    assert placement(settings, Gpus(1), 1).usable.why == "TRITON_SERVER_CPU_ONLY leaves the server no GPU"
 
 
 def test_the_machine_s_gpus_come_from_the_library_or_else_from_the_driver():

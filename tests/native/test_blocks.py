@@ -390,7 +390,7 @@ def test_a_length_that_wraps_around_is_told_as_such(offset, nbytes):
             region.fetch(offset, nbytes)
     assert str(refused.value) == (
         f"Integer overflow detected: byte_size ({nbytes}) + offset ({offset}) exceeds maximum value ({2**64 - 1}) for "
-        f"region 'r' (byte_size {nbytes} ({nbytes - 2**64} with a sign), offset {offset})"
+        "region 'r'"
     )
 
 

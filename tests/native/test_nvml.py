@@ -43,7 +43,7 @@ def test_a_machine_without_a_driver_has_none():
 
 def test_a_driver_that_does_not_start_is_told(caplog):
     assert open_nvml(lambda _: Library(start=9)) is None
-    assert "NVML could not start (its error 9)" in caplog.text
+    assert "NVML could not start (its error 9). Look whether 'nvidia-smi' works here" in caplog.text
 
 
 class Silent(Library):

@@ -75,15 +75,14 @@ def test_what_is_read_lies_within_the_region_or_is_refused(nbytes, offset, wante
         assert text.startswith("Invalid offset + byte size for shared memory region: 'r'")
 
 
-@pytest.mark.parametrize(("value", "told"), [(-1, rf"{2**64 - 1} \(-1 with a sign\)"), (2**63 - 1, str(2**63 - 1))])
-def test_what_was_negative_is_told_as_it_was_meant(shm, value, told):
-    value %= 2**64
+@pytest.mark.parametrize("value", [2**64 - 1, 2**63, 2**63 - 1])
+def test_large_numbers_are_told_as_the_client_has_sent_them(shm, value):
     mapped = region(shm)
-    with pytest.raises(BadRequest, match=rf"^Invalid offset for .* 'r' \(offset {told}, the region has"):
+    with pytest.raises(BadRequest, match=rf"^Invalid offset for .* 'r' \(offset {value}, the region has"):
         mapped.fetch(value, 1)
-    with pytest.raises(BadRequest, match=rf"^Invalid offset \+ byte size for .* \(offset 0 \+ byte_size {told}, the"):
+    with pytest.raises(BadRequest, match=rf"^Invalid offset \+ byte size for .* \(offset 0 \+ byte_size {value}, the"):
         mapped.fetch(0, value)
-    text = rf"region 'r': invalid args \(offset {told} \+ byte_size 1; the file of key .* there are none behind the off"
+    text = rf"region 'r': invalid args \(offset {value} \+ byte_size 1; the file of key .* there are none behind the"
     with pytest.raises(BadRequest, match=text):
         SystemRegion("r", shm.key, shm.open(), value, 1)
 

@@ -151,7 +151,7 @@ def test_an_output_that_does_not_fit(models, connect, region):
     source, handle = region(64)
     shm.set_shared_memory_region(handle, [VALUES[:16]])
     client.register_system_shared_memory("in", source, 64)
-    text = r"shared memory size specified with the request for output 'B' \(60 bytes\) should be at least 64 bytes"
+    text = r"for output 'B' \(60 bytes\) should be at least 64 bytes to hold the results, in region 'in'$"
     with pytest.raises(InferenceServerException, match=text):
         client.infer("one", [given("A", "in", VALUES[:16])], outputs=[wanted("B", "in", 60)])
     np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, [16]), VALUES[:16])

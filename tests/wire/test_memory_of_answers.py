@@ -330,7 +330,7 @@ def test_a_region_that_is_too_small_for_what_came_is_told_before_anything_is_sen
         write_regions(answered(regions, into("O", 11)))
     assert caught.value.message == (
         "shared memory size specified with the request for output 'O' (11 bytes) should be at least 12 bytes to hold "
-        "the results"
+        "the results, in region 'r'"
     )
     assert file.data == bytes(64)
 

@@ -132,8 +132,20 @@ def test_a_remembered_head_looks_its_region_up_again():
     with pytest.raises(NotFound, match="Unable to find shared memory region: 'a'"):
         parse(table, shared(), signature=signature)
     table.add(DeviceRegion("a", Memory(F3[:8]), 0, bytes(64), 8))
-    with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size for shared memory region: 'a'"):
+    text = r"^Invalid offset \+ byte size for shared memory region: 'a' \(input 'I': offset 0 \+ byte_size 12, the"
+    with pytest.raises(BadRequest, match=text):
         parse(table, shared(), signature=signature)
+
+
+def test_a_remembered_head_looks_the_region_of_an_output_up_again():
+    table, signature = regions(a=F3, o=bytes(32)), model()
+    for _ in range(3):
+        parse(table, shared(), signature=signature, outputs=[into(nbytes=32)])
+    table.remove("o")
+    table.add(DeviceRegion("o", Memory(bytes(8)), 0, bytes(64), 8))
+    text = r"^Invalid offset \+ byte size for shared memory region: 'o' \(output 'O': offset 0 \+ byte_size 32, the"
+    with pytest.raises(BadRequest, match=text):
+        parse(table, shared(), signature=signature, outputs=[into(nbytes=32)])
 
 
 def test_regions_json_and_binary_may_be_mixed():
@@ -160,9 +172,18 @@ def test_strings_in_a_region_are_counted():
     [
         (shared("b"), NotFound, "Unable to find shared memory region: 'b'"),
         (shared("b", shape=[9, 9]), NotFound, "Unable to find shared memory region: 'b'"),
-        (shared(offset=12), BadRequest, "Invalid offset for shared memory region: 'a'"),
-        (shared(offset=1), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'a'"),
-        (shared(nbytes=2**64 - 1, offset=8), BadRequest, "Integer overflow detected"),
+        (
+            shared(offset=12),
+            BadRequest,
+            r"^Invalid offset for shared memory region: 'a' \(input 'I': offset 12, the region has 12 bytes\)$",
+        ),
+        (
+            shared(offset=1),
+            BadRequest,
+            r"^Invalid offset \+ byte size for shared memory region: 'a' \(input 'I': offset 1 \+ byte_size 12, the",
+        ),
+        (shared(offset=1, name="no such"), BadRequest, r"region: 'a' \(input 'no such': offset 1 \+ byte_size 12, the"),
+        (shared(nbytes=2**64 - 1, offset=8), BadRequest, r"^Integer overflow detected.* for region 'a' \(input 'I'\)$"),
         (shared(nbytes=8), BadRequest, "input byte size mismatch for input 'I' for model 'm'. Expected 12, got 8"),
         (shared(nbytes=0), BadRequest, "Expected 12, got 0$"),
         (
@@ -190,9 +211,17 @@ def test_what_an_input_says_wrong(entry, error, text):
     ("entry", "error", "text"),
     [
         (into("b"), NotFound, "Unable to find shared memory region: 'b'"),
-        (into(shared_memory_offset=32), BadRequest, "Invalid offset for shared memory region: 'o'"),
+        (
+            into(shared_memory_offset=32),
+            BadRequest,
+            r"^Invalid offset for shared memory region: 'o' \(output 'O': offset 32, the region has 32 bytes\)$",
+        ),
         (into(shared_memory_offset=-1), Internal, UNPARSED.format("offset", "-1").replace("'a'", "'o'")),
-        (into(nbytes=33), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'o'"),
+        (
+            into(nbytes=33),
+            BadRequest,
+            r"^Invalid offset \+ byte size for shared memory region: 'o' \(output 'O': offset 0 \+ byte_size 33, the",
+        ),
         (into(classification=1), BadRequest, "can't set both 'shared_memory_region' and 'classification'"),
         (into(binary_data=True), BadRequest, "can't set both 'shared_memory_region' and 'binary_data'"),
         (into(binary_data=5), Internal, "Unable to set 'binary_data'"),
@@ -232,7 +261,7 @@ def test_an_output_larger_than_announced_is_not_written():
         respond.render(answer(request, [(0, FP32, [3], F3)]))
     assert str(caught.value) == (
         "shared memory size specified with the request for output 'O' (8 bytes) should be at least 12 bytes to hold "
-        "the results"
+        "the results, in region 'o'"
     )
     assert table.get("o").fetch(0, 32) == bytes(32)
 
@@ -249,7 +278,7 @@ def test_an_output_whose_request_says_no_size_is_told_so(said, told):
         respond.render(answer(request, [(0, FP32, [3], F3)]))
     assert str(caught.value) == (
         "shared memory size specified with the request for output 'O' (0 bytes) should be at least 12 bytes to hold "
-        f"the results{told}"
+        f"the results, in region 'o'{told}"
     )
 
 

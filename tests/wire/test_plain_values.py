@@ -329,7 +329,7 @@ def test_a_request_for_more_than_its_region_has_is_refused(client):
     values, blocks = described(parse(tensor(data=[1, 2, 3]), regions=regions, outputs=[into()]))
     *form, ways = values[-2]
     values[-2] = (*form, [(0, 0, "r", 16, 49, False)])
-    with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size for shared memory region: 'r'"):
+    with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size .* 'r' \(output 'O': offset 16 \+ byte_size 49"):
         rebuild(model(), tuple(values), blocks, regions)
 
 

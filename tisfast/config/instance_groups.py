@@ -21,14 +21,20 @@ _HIDDEN: Final = (
 
 
 class UsableGpus(tuple[int, ...]):
-    """Device ids of the GPUs that instances may use; capability_min: what the others lack."""
+    """Device ids of the GPUs that instances may use.
+
+    capability_min: what the others lack; why: which GPUs these are, and what hides others, for messages.
+    """
 
     capability_min: float
+    why: str
 
-    def __new__(cls, ids: Iterable[int] = (), capability_min: float = COMPUTE_CAPABILITY_MIN) -> UsableGpus:
+    def __new__(
+        cls, ids: Iterable[int] = (), capability_min: float = COMPUTE_CAPABILITY_MIN, why: str = ""
+    ) -> UsableGpus:
         """See the class."""
         made = super().__new__(cls, ids)
-        made.capability_min = capability_min
+        made.capability_min, made.why = capability_min, why
         return made
 
 
@@ -135,8 +141,7 @@ def _check(message: Message, index: int, report: Report, gpus: tuple[int, ...]) 
                        hint="remove 'gpus', or set kind: KIND_GPU")  # fmt: skip
         return
     if not group.gpus:
-        report.wrong(f"{about} has kind KIND_GPU but no GPUs are available", (*path, "kind"),
-                   hint=f"set kind: KIND_CPU, or start where there is a GPU{_HIDDEN}")  # fmt: skip
+        report.wrong(f"{about} has kind KIND_GPU but no GPUs are available", (*path, "kind"), hint=_hint(gpus))
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             usable = ", ".join(map(str, gpus)) or "none"
@@ -144,5 +149,14 @@ def _check(message: Message, index: int, report: Report, gpus: tuple[int, ...]) 
             report.wrong(
                 f"{about} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum required CUDA "
                 f"compute compatibility of {least:f} are: {usable}",
-                (*path, "gpus", number), hint=f"name a GPU of this machine{_HIDDEN}",
+                (*path, "gpus", number), hint=_hint(gpus),
             )  # fmt: skip
+
+
+def _hint(gpus: tuple[int, ...]) -> str:
+    """What to do where an instance cannot be on the GPU that is asked for."""
+    why = gpus.why if isinstance(gpus, UsableGpus) else ""
+    if gpus:
+        return f"name one of these: {why}" if why else f"name a GPU of this machine{_HIDDEN}"
+    where = f"the server can use a GPU: {why}" if why else f"there is a GPU{_HIDDEN}"
+    return f"set kind: KIND_CPU, or start where {where}"

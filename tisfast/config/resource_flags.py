@@ -62,13 +62,21 @@ def read_cuda_pools(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
     pools = {}
     for text in texts:
         device, _, nbytes = text.partition(":")
-        if not (device.isdecimal() and nbytes.isdecimal() and len(device) <= 9 and len(nbytes) <= 15):
+        if not (device.isdecimal() and nbytes.isdecimal()):
             raise ConfigError(
                 f"--{CUDA_POOL} option format is '<GPU>:<bytes>'. Got {text:.60}", key=CUDA_POOL,
                 hint="0:268435456 has the server lend 256 MiB of GPU 0 to models; 0:0 none",
             )  # fmt: skip
-        pools[int(device)] = int(nbytes)
+        gpu = _bounded(text, "GPU", device, limits.DEVICE_MAX)
+        pools[gpu] = _bounded(text, "bytes", nbytes, limits.CUDA_POOL_BYTES_MAX)
     return tuple(pools.items())
+
+
+def _bounded(text: str, name: str, digits: str, most: int) -> int:
+    """A number of --cuda-memory-pool-byte-size.  Raises ConfigError."""
+    if len(digits.lstrip("0")) <= len(str(most)) and int(digits) <= most:  # Python takes long to read very many
+        return int(digits)
+    raise ConfigError(f"--{CUDA_POOL}={text:.60}: {name} is {digits:.30}, may be 0 to {most}", key=CUDA_POOL)
 
 
 def read_budget(text: str | None) -> int:

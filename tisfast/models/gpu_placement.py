@@ -123,11 +123,12 @@ class Placement:
         *,
         capability_min: float = 0.0,
         gpu_limits: Mapping[int, float] | None = None,
+        why: str = "",
     ) -> None:
         """names: what is visible; gpus: None without NVML: then all are taken to be good and empty.
 
-        capability_min: GPUs below are as if they were not there; gpu_limits: by a GPU's number, the fraction of its
-        memory that may be in use when a model is loaded (--model-load-gpu-limit).
+        capability_min: GPUs below get no instances; gpu_limits: by a GPU's number, the fraction of its memory that may
+        be in use when a model is loaded (--model-load-gpu-limit); why: these names and no others, for messages.
         """
         self._names = tuple(names)
         self._gpus = gpus
@@ -139,8 +140,11 @@ class Placement:
         self._over: Counter[int] = Counter()
         # NVML counts GPUs in the order of the bus, CUDA its own way, unless it is told so.
         self._order = {} if gpus is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        usable = (number for number in range(len(self._names)) if self._is_able(number, capability_min))
-        self.usable = UsableGpus(usable, capability_min)
+        usable = [number for number in range(len(self._names)) if self._is_able(number, capability_min)]
+        if weak := [str(number) for number in range(len(self._names)) if number not in usable]:
+            text = f"--min-supported-compute-capability={capability_min:g} leaves out GPU {', '.join(weak)}"
+            why = f"{why}; {text}" if why else text
+        self.usable = UsableGpus(usable, capability_min, why)
 
     @contextlib.asynccontextmanager
     async def placing(self, model: str, instances: Sequence[PlannedInstance]) -> AsyncIterator[tuple[Place, ...]]:
@@ -257,8 +261,8 @@ class Placement:
         if facts is None or facts.capability is None or facts.capability >= capability_min:
             return True
         log.warning(
-            "GPU %d is not used: its compute capability %.1f is less than %.1f (--min-supported-compute-capability)",
-            device, facts.capability, capability_min,
+            "no model is put on GPU %d: its compute capability %.1f is less than %.1f "
+            "(--min-supported-compute-capability)", device, facts.capability, capability_min,
         )  # fmt: skip
         return False
 
@@ -280,18 +284,31 @@ def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
-        return Placement(())
+        return Placement((), why="TRITON_SERVER_CPU_ONLY leaves the server no GPU")
     names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
+    why = _why(names, settings.cuda_visible, gpus, fallback)
     limited = [(number, f"--model-load-gpu-limit={number}:{limit:g} limits") for number, limit in settings.gpu_limits]
     lent = [(number, f"--cuda-memory-pool-byte-size={number}:{nbytes} lends") for number, nbytes in settings.cuda_pools]
     for number, what in [*limited, *lent]:
         if number >= len(names):
-            log.warning(
-                "%s nothing: there is no GPU %d, models may use %d GPUs here, counted from 0", what, number, len(names)
-            )
+            log.warning("%s nothing: there is no GPU %d (%s)", what, number, why)
     return Placement(
         names,
         gpus,
         capability_min=settings.capability_min,
         gpu_limits=dict(settings.gpu_limits),
+        why=why,
     )
+
+
+def _why(names: Sequence[str], visible: str | None, gpus: Gpus | None, fallback: int) -> str:
+    """What made these the GPUs of this server."""
+    if gpus is None and not names and not fallback:
+        return "the server finds no NVIDIA driver that works; look whether 'nvidia-smi' works here"
+    if len(names) > 1:
+        found = f"{len(names)} GPUs, which have the numbers 0 to {len(names) - 1} here"
+    else:
+        found = "1 GPU, which has number 0 here" if names else "no GPU"
+    if visible is None or (gpus is not None and not gpus.count()):
+        return f"this machine has {found.removesuffix(' here')}"
+    return f"CUDA_VISIBLE_DEVICES={visible:.60} leaves the server {found}"

@@ -199,6 +199,9 @@ def open_nvml(load: Callable[[str], Any] = ctypes.CDLL) -> Nvml | None:
         return None
     status = library.nvmlInit_v2()
     if status:
-        log.warning("GPUs cannot be looked at: NVML could not start (its error %d)", status)
+        log.warning(
+            "GPUs cannot be looked at: NVML could not start (its error %d). Look whether 'nvidia-smi' works here",
+            status,
+        )
         return None
     return Nvml(library)

@@ -11,8 +11,9 @@ cdef class Region:
     cdef readonly uint64_t nbytes
     cdef readonly int device          # as registered; -1: system memory, a SystemRegion
     cdef readonly MemoryFile file     # what it is a part of: a ClientFile or a DeviceFile
-    # Raises BadRequest with Triton's wording when [offset, offset + nbytes) is not within the region.
-    cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
+    # Raises BadRequest with Triton's wording when [offset, offset + nbytes) is not within the region.  kind, name: of
+    # the tensor, as in "input 'A'".
+    cdef int check(self, uint64_t offset, uint64_t nbytes, str kind=*, str name=*) except -1
     # Copy out of and into the region; the bounds are checked against the memory's size as it is now.  Raises TisError.
     cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1
     cdef int write(self, uint64_t offset, const void *data, uint64_t nbytes) except -1

@@ -36,11 +36,6 @@ cdef int GPU_OF_NONE = DEVICE_MAX + 1  # no instance is on it
 cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
-# Of what a client says: what is negative has become 2^64 more on its way.
-cdef str said(str name, uint64_t value):
-    return f"{name} {value}" if value < <uint64_t>1 << 63 else f"{name} {value} ({<int64_t>value} with a sign)"
-
-
 # What byte_size may be, of so many bytes.
 cdef str allowed(uint64_t nbytes, str where=""):
     return f", byte_size may be 1 to {nbytes}" if nbytes else f", and there are none {where}" if where else ""
@@ -49,20 +44,22 @@ cdef str allowed(uint64_t nbytes, str where=""):
 cdef class Region:
     """See region.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
-    cdef int check(self, uint64_t offset, uint64_t nbytes) except -1:
+    cdef int check(self, uint64_t offset, uint64_t nbytes, str kind=None, str name=None) except -1:
+        if offset < self.nbytes and nbytes <= self.nbytes - offset:
+            return 0
+        whose = "" if name is None else f"{kind} '{name}'"
+        of = f"{whose}: " if whose else ""
         if offset >= self.nbytes:
             raise BadRequest(
-                f"Invalid offset for shared memory region: '{self.name}' ({said('offset', offset)}, the region has "
+                f"Invalid offset for shared memory region: '{self.name}' ({of}offset {offset}, the region has "
                 f"{self.nbytes} bytes)")
         if nbytes > UINT64_MAX - offset:
             raise BadRequest(
                 f"Integer overflow detected: byte_size ({nbytes}) + offset ({offset}) exceeds maximum value "
-                f"({UINT64_MAX}) for region '{self.name}' ({said('byte_size', nbytes)}, {said('offset', offset)})")
-        if nbytes > self.nbytes - offset:
-            raise BadRequest(
-                f"Invalid offset + byte size for shared memory region: '{self.name}' ({said('offset', offset)} + "
-                f"{said('byte_size', nbytes)}, the region has {self.nbytes} bytes)")
-        return 0
+                f"({UINT64_MAX}) for region '{self.name}'{f' ({whose})' if whose else ''}")
+        raise BadRequest(
+            f"Invalid offset + byte size for shared memory region: '{self.name}' ({of}offset {offset} + byte_size "
+            f"{nbytes}, the region has {self.nbytes} bytes)")
 
     cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
         self.check(offset, nbytes)
@@ -126,8 +123,8 @@ cdef class ClientFile(MemoryFile):
         self.guarded = True
         if size < 0 or nbytes == 0 or offset > <uint64_t>size or nbytes > <uint64_t>size - offset:
             raise BadRequest(
-                f"failed to register shared memory region '{name}': invalid args ({said('offset', offset)} + "
-                f"{said('byte_size', nbytes)}; the file of key '{key}' has {size} bytes"
+                f"failed to register shared memory region '{name}': invalid args (offset {offset} + "
+                f"byte_size {nbytes}; the file of key '{key}' has {size} bytes"
                 f"{allowed(size - <int64_t>offset if size > 0 and offset < <uint64_t>size else 0, 'behind the offset')})")
         err = tf_guard_install()
         base = mmap(NULL, nbytes + slack, PROT_READ | PROT_WRITE, MAP_SHARED, fd, <int64_t>(offset - slack))
@@ -236,7 +233,7 @@ cdef class DeviceRegion(Region):
         self.file = DeviceFile(memory, device if gpu is None else gpu, handle, name)
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
-                f"failed to register shared memory region '{name}': invalid args ({said('byte_size', nbytes)}; the "
+                f"failed to register shared memory region '{name}': invalid args (byte_size {nbytes}; the "
                 f"memory behind the handle has {memory.nbytes} bytes{allowed(memory.nbytes)})")
 
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:

@@ -286,7 +286,7 @@ class GpuPool:
         if OUT_OF_MEMORY not in reason:
             return ""
         return (
-            f". Free memory on GPU {gpu}, or have the server lend less than the {self._pool_bytes(gpu)} bytes of now: "
+            f". Free memory on GPU {gpu}, or have the server lend less than {self._pool_bytes(gpu)} bytes of it: "
             f"--cuda-memory-pool-byte-size={gpu}:BYTES"
         )
 

@@ -222,7 +222,7 @@ cdef InferInput new_request(Draft draft, Regions regions):
         look_at_regions(draft, request, regions)
     request.outputs = plan.outputs
     if plan.outputs.in_regions:
-        request.outputs = plan.outputs.bind(regions)
+        request.outputs = plan.outputs.bind(regions, plan.model)
         request.shared_outputs = (<OutputChoice>request.outputs).shared
     return request
 
@@ -244,7 +244,7 @@ cdef int look_at_regions(Draft draft, InferInput request, Regions regions) excep
         if tensor.source != FROM_REGION:
             continue
         region = find(regions, <str>plan.names[tensor.position])
-        region.check(tensor.offset, tensor.nbytes)
+        region.check(tensor.offset, tensor.nbytes, "input", (<TensorSpec>plan.model.inputs[tensor.index]).name)
         if region.file is not None and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
                 plan.model, tensor.dtype, region.file, region.offset + tensor.offset, tensor.nbytes):
             draft.inputs[i].referred = True

@@ -43,8 +43,8 @@ cdef class OutputChoice:
     cdef readonly uint64_t shared       # of a bound one: bit i: output i goes to a region
     cdef readonly dict ways             # OutputForm by output index, or None
     cdef bint is_binary(self, int index) noexcept
-    # A choice for one request: holds the regions themselves, bounds checked.  Raises NotFound, BadRequest.
-    cdef OutputChoice bind(self, Regions regions)
+    # A choice for one request of the model: holds the regions themselves, bounds checked.  Raises NotFound, BadRequest.
+    cdef OutputChoice bind(self, Regions regions, ModelSignature model)
 
 cdef class InferPlan:
     """One parsed head.  A plan whose tensors are all binary holds for every request with the same head.

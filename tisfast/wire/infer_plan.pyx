@@ -5,6 +5,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 from tisfast.native.region cimport Region, Regions
+from tisfast.wire.signature cimport ModelSignature, TensorSpec
 
 from tisfast.errors import NotFound
 
@@ -15,7 +16,7 @@ cdef class OutputChoice:
     cdef bint is_binary(self, int index) noexcept:
         return (self.binary >> index & 1) if self.listed else self.binary_default
 
-    cdef OutputChoice bind(self, Regions regions):
+    cdef OutputChoice bind(self, Regions regions, ModelSignature model):
         cdef OutputChoice bound = OutputChoice.__new__(OutputChoice)
         cdef OutputForm way
         bound.binary_default = self.binary_default
@@ -27,15 +28,15 @@ cdef class OutputChoice:
         bound.ways = dict(self.ways)
         for index, way in self.ways.items():
             if way.region is not None:
-                way = in_region(way, find(regions, way.region))
+                way = in_region(way, find(regions, way.region), (<TensorSpec>model.outputs[<int>index]).name)
                 bound.ways[index] = way
                 bound.shared |= <uint64_t>1 << <int>index
         return bound
 
 
-cdef OutputForm in_region(OutputForm way, Region target):
+cdef OutputForm in_region(OutputForm way, Region target, str name):
     cdef OutputForm bound = OutputForm.__new__(OutputForm)
-    target.check(way.offset, way.nbytes)
+    target.check(way.offset, way.nbytes, "output", name)
     bound.region, bound.offset, bound.nbytes, bound.target = way.region, way.offset, way.nbytes, target
     bound.unsized = way.unsized
     return bound

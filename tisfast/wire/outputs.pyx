@@ -190,7 +190,7 @@ cdef int check_room(Answer answer, OutputForm way, OutputRef *out) except -1:
         name = (<TensorSpec>answer.input.model.outputs[out.index]).name
         raise Internal(
             f"shared memory size specified with the request for output '{name}' ({way.nbytes} bytes) should be at "
-            f"least {out.nbytes} bytes to hold the results{UNSIZED if way.unsized else ''}")
+            f"least {out.nbytes} bytes to hold the results, in region '{way.region}'{UNSIZED if way.unsized else ''}")
     return 0
 
 

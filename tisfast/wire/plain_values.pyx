@@ -85,7 +85,7 @@ cdef InferInput rebuild_input(ModelSignature model, tuple description, list bloc
         request.copy_later(rebuilt_copy(copy, blocks, <Regions?>regions))
     request.outputs = rebuild_choice(choice)
     if (<OutputChoice>request.outputs).in_regions:
-        request.outputs = (<OutputChoice>request.outputs).bind(<Regions?>regions)
+        request.outputs = (<OutputChoice>request.outputs).bind(<Regions?>regions, model)
         request.shared_outputs = (<OutputChoice>request.outputs).shared
     return request
 
@@ -96,7 +96,7 @@ cdef LateCopy rebuilt_copy(tuple description, list blocks, Regions regions):
     cdef Block block
     name, region_name, offset, nbytes, position, at, elements, who = description
     region = regions.find(region_name)
-    region.check(offset, nbytes)
+    region.check(offset, nbytes, "input", name)
     block = block_at(position, blocks)
     if region.device < 0 or block is None or at > block.nbytes or nbytes > block.nbytes - at:
         raise Internal(f"a codec process asked for {nbytes} bytes of region '{region_name}' at {at}, outside its blocks")

@@ -22,7 +22,8 @@ cdef InferPlan finish(InferPlan plan, bytes parameters)
 cdef int count_elements(TensorPlan *tensor, str name) except -1
 
 # The tensor lies in a registered region, which is looked up at every use.
-cdef int region_input(InferPlan plan, TensorPlan *tensor, str region, uint64_t offset, uint64_t nbytes) except -1
+cdef int region_input(
+    InferPlan plan, TensorPlan *tensor, str name, str region, uint64_t offset, uint64_t nbytes) except -1
 
 # Into a plan, as an inference request has them: the id of the document, and its entries of `inputs`.
 cdef int read_id(InferPlan plan, dict root) except -1

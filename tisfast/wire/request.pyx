@@ -163,7 +163,7 @@ cdef int64_t *read_input(
     spec = plan.model.input_by_name.get(name)
     tensor.index = <uint16_t>spec.index if spec is not None else 0xFFFF
     if "shared_memory_region" in parameters:
-        read_region(plan, tensor, parameters)
+        read_region(plan, tensor, name, parameters)
     elif "binary_data_size" in parameters:
         read_binary(plan, tensor, name, unsigned(parameters["binary_data_size"], "binary_data_size"), binary_bytes)
     else:
@@ -258,16 +258,17 @@ cdef int read_json(
     return 0
 
 
-cdef int read_region(InferPlan plan, TensorPlan *tensor, dict parameters) except -1:
+cdef int read_region(InferPlan plan, TensorPlan *tensor, str name, dict parameters) except -1:
     cdef str region = text_of(parameters, "shared_memory_region")
     cdef uint64_t offset = place_number(parameters, "shared_memory_offset", region)
     cdef uint64_t nbytes = place_number(parameters, "shared_memory_byte_size", region)
     tensor.unsized = "shared_memory_byte_size" not in parameters
-    return region_input(plan, tensor, region, offset, nbytes)
+    return region_input(plan, tensor, name, region, offset, nbytes)
 
 
-cdef int region_input(InferPlan plan, TensorPlan *tensor, str region, uint64_t offset, uint64_t nbytes) except -1:
-    find(plan.regions, region).check(offset, nbytes)  # as at every use; here because Triton looks before it counts
+cdef int region_input(
+    InferPlan plan, TensorPlan *tensor, str name, str region, uint64_t offset, uint64_t nbytes) except -1:
+    find(plan.regions, region).check(offset, nbytes, "input", name)  # as at every use; here because Triton looks before it counts
     plan.names[tensor.position] = region
     plan.regional = True
     tensor.source = FROM_REGION

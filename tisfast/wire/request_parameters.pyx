@@ -81,7 +81,7 @@ cdef int choose_way(InferPlan plan, TensorSpec spec, dict parameters) except -1:
         way.offset = place_number(parameters, "shared_memory_offset", way.region)
         way.nbytes = place_number(parameters, "shared_memory_byte_size", way.region)
         way.unsized = "shared_memory_byte_size" not in parameters
-        find(plan.regions, way.region).check(way.offset, way.nbytes)
+        find(plan.regions, way.region).check(way.offset, way.nbytes, "output", spec.name)
         outputs.in_regions = True
     elif way.classes == 0:  # asks for the tensor itself
         return 0

@@ -312,11 +312,12 @@ def test_tensors_in_regions_and_in_the_message_beside_them(region):
         "m", "1", 0, False, [("I", 11, (-1,), False, False), ("J", 11, (-1,), True, False)], [("O", 11, (-1,))]
     )
     short = {**SHARED, "shared_memory_byte_size": {"int64_param": 25}}
-    assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions).startswith(
-        "Invalid offset + byte size"
+    assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions) == (
+        "Invalid offset + byte size for shared memory region: 'r' (input 'I': offset 0 + byte_size 25, the region has "
+        "24 bytes)"
     )
     before = {**SHARED, "shared_memory_offset": {"int64_param": -4}}
-    text = f"Invalid offset for shared memory region: 'r' (offset {2**64 - 4} (-4 with a sign), the region has 24 "
+    text = f"Invalid offset for shared memory region: 'r' (input 'I': offset {2**64 - 4}, the region has 24 "
     assert refused(request(inputs=[tensor(parameters=before)]), served, regions=regions).startswith(text)
 
 

@@ -240,7 +240,8 @@ cdef int find_data(
             raise BadRequest(
                 f"unexpected 'content' provided when using shared memory for input tensor '{input.name}' for model "
                 f"'{plan.model.name}'")
-        region_input(plan, tensor, place.region, <uint64_t>place.offset, <uint64_t>place.nbytes)
+        region_input(
+            plan, tensor, input.name, place.region, <uint64_t>place.offset, <uint64_t>place.nbytes)
         return 0
     if input.has_contents:
         if message.raw_count:
