@@ -247,6 +247,7 @@ def test_a_driver_that_refuses_leaves_plain_memory(started, stand_in, code):
         assert is_right(client)
     assert counted(stand_in, before) == [3, 3, 0, 0]
     server.says("the driver refuses to register")
+    assert pool(server, "used") == 0  # others can have it
 
 
 @pytest.mark.parametrize("call", ["cuMemHostUnregister", "cuCtxSynchronize"])

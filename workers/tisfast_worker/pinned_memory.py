@@ -19,14 +19,14 @@ from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.serving_context import current
 
 _PLAIN = (
-    "tensors of {} go to its GPU from memory that is not pinned, and come back so: the driver refuses to "
-    "register {} bytes ({})"
+    "tensors of {} are copied to and from its GPU more slowly, without pinned memory: the driver refuses to register "
+    "{} bytes ({})"
 )
 _STAYS = (
     "{} bytes of host memory of {} stay pinned: the driver does not unregister them ({}). It is tried again when the "
     "instance is idle; until then it pins no more, and their pages are not given back to the system"
 )
-_FULL = "some tensors of {} go to its GPU from memory that is not pinned, and come back so: {}"
+_FULL = "some tensors of {} are copied to and from its GPU more slowly, without pinned memory: {}"
 
 
 class PinnedMemory:
@@ -71,11 +71,8 @@ class PinnedMemory:
             self.end()
             if self.stays:
                 return  # the server knows, and gives no page of the input arena back
-            self._granted, self._is_stuck = 0, False
-            ask = current().ask
-            with contextlib.suppress(ControlClosed):  # the server ends
-                if ask is not None:
-                    ask({"t": "pin", "bytes": 0})
+            self._is_stuck = False
+            self._give_back()
         self._refused = math.inf
 
     @property
@@ -112,9 +109,18 @@ class PinnedMemory:
             cuda.pin(address, nbytes)
         except cuda.CudaError as error:
             self._is_given_up = True
+            self._give_back()
             current().log("WARN", _PLAIN.format(current().whose, nbytes, error), "pinned_memory.py", 0, "unpinned")
             return False
         return True
+
+    def _give_back(self):
+        """What the server has agreed to, and is not pinned, is for others."""
+        self._granted = self.stays
+        ask = current().ask
+        with contextlib.suppress(ControlClosed):  # the server ends
+            if ask is not None:
+                ask({"t": "pin", "bytes": self._granted})
 
     def _is_granted(self, wanted):
         if wanted >= self._refused:
