@@ -275,14 +275,12 @@ class Instance:
         self._lose("stopped", lambda taken: {"instance stopped": taken})
 
     def look_for_hang(self, now: int, limit_seconds: float) -> None:
-        """Kill the worker if its running execution is older than the limit, or if it is ending.
+        """Kill the worker if its running execution is older than the limit.
 
         now: CLOCK_MONOTONIC, ns.
         """
         if self._worker is None or self._link is None:
             return
-        if self.state is InstanceState.READY:  # others end as they are told to, in a time that has a bound
-            self._worker.look_for_end()
         since = self._link.executing_since_ns
         if since and now - since > limit_seconds * 1e9:
             what = "was let go" if self._birth.once else "was killed"  # a guest's process is its user's
