@@ -109,7 +109,8 @@ def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started,
                 f"process has ended. {LOOK}{BY_NAME if path == ALL else ''}"
             )
     assert server.ask("POST", UNREGISTER, {}) == (200, {})
-    how = {kill_nursery: "", lose_gpu: ": exited with code 1"}.get(end, ": was killed by signal 9 (SIGKILL)")
+    ends = {kill_nursery: "", unload: ": ", lose_gpu: ": exited with code 1"}
+    how = ends.get(end, ": was killed by signal 9 (SIGKILL)")
     server.says(f"instance m_0_0 of model 'm' (pid {pid}) has ended{how}")
     assert server.ask("POST", ALL, {}) == (200, {})
     assert server.end() == 0
