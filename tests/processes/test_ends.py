@@ -1,6 +1,7 @@
 """Ends of workers: those that hang, and what is told of each."""
 
 import errno
+import itertools
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ from tests.waiting import Gate, until
 from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.models.lifecycle import LoadOrder
+from tisfast.processes import machine
 from tisfast.processes.instance import InstanceState
 from tisfast.types import Status
 
@@ -81,8 +83,9 @@ def end():
 
 @pytest.mark.parametrize("raised", ["SystemExit", "TimeoutError"])
 def test_a_process_whose_control_thread_a_model_has_ended_ends_and_its_requests_are_told_why(
-    streams, run, caplog, raised
+    streams, run, caplog, monkeypatch, raised
 ):
+    monkeypatch.setattr(machine, "oom_kills", itertools.count().__next__)  # the kernel kills others meanwhile
     m = streams()
     pid = m.instance.pid
     m.ask(ends_control_thread(raised))
