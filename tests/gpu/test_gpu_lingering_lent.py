@@ -33,7 +33,7 @@ def test_who_has_not_closed_what_it_was_lent_is_named(serve, stand_in, write_mod
     with unkillable(pid):
         os.kill(pid, signal.SIGKILL)
         who = f"instance other_0_0 of model 'other' (pid {pid})"
-        server.says(f"{who} was killed and has not ended")
+        server.says(f"{who} began to end and has not ended")
         stand_in.fail("cuIpcOpenMemHandle_v2", LAUNCH_FAILED, times=1, pid=server.process.pid)
         for said in ("launch failure", f"it begins anew when {who}, which was killed and has not ended, has"):
             with pytest.raises(InferenceServerException) as failed:

@@ -197,7 +197,7 @@ def test_what_a_killed_process_has_pinned_counts_until_it_has_ended(serve, write
     pid = server.worker("m_0_0")
     with unkillable(pid):
         os.kill(pid, signal.SIGKILL)
-        server.says(f"(pid {pid}) was killed and has not ended")
+        server.says(f"(pid {pid}) began to end and has not ended")
         until(lambda: server.worker("m_0_0") != pid and client.is_model_ready("m"), "there is another one")
         assert is_right(client)
         assert (pool(server, "used"), stand_in.counted()["host_registered"]) == (used, before)  # there is no room

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.processes.streams import CONFIG, MODEL
 from tests.unkillable import is_held, unkillable
 from tests.waiting import Gate, until
 from tisfast import limits, tuning
@@ -22,70 +23,6 @@ from tisfast.types import Status
 
 TWO = "instance_group [ { count: 2 kind: KIND_CPU } ]"
 SUBMIT_SLOTS = limits.SUBMIT_SLOTS
-
-CONFIG = """
-backend: "python"
-input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]
-output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
-model_transaction_policy { decoupled: true }
-"""
-MODEL = """
-import os, threading, time
-import numpy as np
-import triton_python_backend_utils as pb
-FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-def answer(*values):
-    return pb.InferenceResponse([pb.Tensor("OUT", np.array(values, np.int32))])
-def failed(text):
-    return pb.InferenceResponse([], error=pb.TritonError(text))
-class TritonPythonModel:
-    def execute(self, requests):
-        for r in requests:
-            code = pb.get_input_tensor_by_name(r, "CODE").as_numpy().reshape(-1)[0].decode()
-            names = dict(globals(), r=r, s=r.get_response_sender(), state=self)
-            r = None
-            exec(code, names)
-            if "returned" in names:
-                return names["returned"]
-"""
-
-
-@pytest.fixture
-def streams(write, supervise, run):
-    """A decoupled model; `ask(code)` sends one request, `calls` has what came back."""
-
-    class Streams:
-        def __init__(self, code=MODEL, config=CONFIG, workers=None):
-            write("m", code, config)
-            self.supervisor = supervise(workers=workers)
-            assert self.supervisor.served, supervise
-            self.runtime = self.supervisor.served[0].runtime
-            self.instance = self.supervisor.served[0].instances[0]
-            self.calls = []
-
-        def ask(self, code, id="r"):
-            data = struct.pack("<I", len(code.encode())) + code.encode()
-            return submit(self.runtime, place_input(self.runtime, id, [(0, 13, (1,), data)]), StreamSink(self.calls))
-
-        def finals(self):
-            return sum(call[3] for call in self.calls)
-
-        def until_final(self, count=1):
-            run(until(lambda: self.finals() >= count))
-            return self.told()
-
-        def told(self):
-            return [self._short(call) for call in self.calls]
-
-        @staticmethod
-        def _short(call):
-            _, status, what, final = call
-            if isinstance(what, list):
-                what = [list(struct.unpack(f"<{len(data) // 4}i", data)) for *_, data in what]
-            return (status, what, final)
-
-    return Streams
-
 
 @pytest.mark.parametrize("decoupled", ["true", "false"])
 def test_what_a_dead_instance_had_ahead_may_be_cancelled_while_its_death_is_told(
@@ -256,6 +193,7 @@ def test_a_worker_killed_in_the_middle_of_a_stream_ends_it_retryably(streams, ru
 def test_inputs_of_a_killed_process_that_does_not_end_are_used_again_when_it_has(streams, run, monkeypatch, code):
     """A call that it hangs in may still write to them."""
     monkeypatch.setattr(limits, "KILL_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(limits, "WATCHDOG_SECONDS_MAX", 0.02)
     m = streams()
     m.ask(code)
     run(until(lambda: m.runtime.stats.execution_count == 1))
@@ -264,40 +202,12 @@ def test_inputs_of_a_killed_process_that_does_not_end_are_used_again_when_it_has
     with unkillable(pid):
         os.kill(pid, signal.SIGKILL)
         run(until(lambda: is_held(pid)))
-        m.instance.look_for_hang(now_ns(), 600)
         run(until(lambda: m.instance.state is InstanceState.READY and m.instance.pid != pid))
         assert m.finals() == 1 and m.runtime.arena.used_blocks == blocks
         m.ask("s.send(answer(2), FINAL)")
         m.until_final(2)
         run(until(lambda: m.runtime.arena.used_blocks == blocks))
     run(until(lambda: m.runtime.arena.used_blocks == 0))
-
-
-def test_a_process_whose_control_thread_a_model_has_ended_is_killed_and_its_requests_are_told_why(streams, run):
-    m = streams()
-    pid = m.instance.pid
-    m.ask(
-        "import ctypes\n"
-        "hears = next(each for each in threading.enumerate() if each.name == 'tisfast-control')\n"
-        "ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(hears.ident), ctypes.py_object(SystemExit))\n"
-        "pb.Logger.log_error('wakes it')\n"
-        "hears.join()\n"
-        "s.send(answer(1))\n"
-        "threading.Event().wait()"
-    )
-
-    def looked():
-        m.instance.look_for_hang(now_ns(), 600)  # the kernel lets go of a thread a little later than Python
-        return m.finals()
-
-    run(until(lambda: m.calls))
-    run(until(looked))
-    status, why, final = m.told()[-1]
-    assert (status, final) == (Status.UNAVAILABLE, True)
-    assert "SIGKILL" in why and "as its thread that hears the server had ended" in why and "retrying is safe" in why
-    run(until(lambda: m.instance.state is InstanceState.READY and m.instance.pid != pid))
-    m.ask("s.send(answer(2), FINAL)")
-    assert m.until_final(2)[-1] == (0, [[2]], True)
 
 
 def test_a_model_sees_that_its_client_has_left(streams, run):

@@ -304,12 +304,18 @@ class Router:
         self.socket.linger = 0
         self.socket.bind(endpoint)
         self.peers: dict[str, bytes] = {}
+        self.threads: dict[bytes, int] = {}
 
     def receive(self, seconds: float = WAIT_SECONDS) -> dict:
-        if not self.socket.poll(int(seconds * 1000)):
-            raise TimeoutError("no control message")
-        peer, data = self.socket.recv_multipart()
-        message = msgpack.unpackb(data)
+        """The next message that is no `thread`: those of each instance are kept in `threads`."""
+        while True:
+            if not self.socket.poll(int(seconds * 1000)):
+                raise TimeoutError("no control message")
+            peer, data = self.socket.recv_multipart()
+            message = msgpack.unpackb(data)
+            if message["t"] != "thread":
+                break
+            self.threads[peer] = message["thread"]
         if message["t"] == "hello":
             self.peers[message["id"]] = peer
         return message

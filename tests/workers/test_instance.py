@@ -206,6 +206,18 @@ def test_a_signal_ends_an_instance_at_once(serve):
     assert os.WTERMSIG(instance.exit_status()) == signal.SIGTERM
 
 
+def test_the_thread_that_hears_the_server_is_told_before_anything_is_loaded(nursery, router, tmp_path):
+    """A process that ends at once is known by it."""
+    from tests.workers.driver import Instance
+
+    instance = Instance(nursery, router, tmp_path, "import os; os._exit(3)")
+    router.send(instance.id, {"t": "load", "role": "serve", "model": instance.load})
+    assert os.WEXITSTATUS(instance.exit_status()) == 3
+    with pytest.raises(TimeoutError):
+        router.receive(1)
+    assert router.threads[router.peers[instance.id]] > instance.pid
+
+
 @pytest.mark.parametrize(
     "message",
     [{"t": "nonsense"}, {"t": "load", "role": "serve", "model": {"name": "m"}}, {"t": "load", "role": "other"}],

@@ -43,7 +43,7 @@ from tisfast.native.row_arena import RowArena
 from tisfast.processes import machine
 from tisfast.processes.control_socket import Message
 from tisfast.processes.deaths import Deaths
-from tisfast.processes.instance import Instance, close_link
+from tisfast.processes.instance import Instance, dismiss
 from tisfast.processes.link import Poller, RingLink
 from tisfast.processes.nurseries import Nurseries, NurseryUse
 from tisfast.processes.nursery import Nursery
@@ -227,11 +227,7 @@ async def _completed(context: LoadContext, version: Version, nursery: Nursery) -
         try:
             answer = await worker.start(link.fds)
         finally:
-            worker.kill("has completed the configuration")
-            try:
-                await asyncio.wait({worker.ended})  # limits.KILL_SECONDS_MAX at most
-            finally:
-                close_link(link, worker)
+            await dismiss(worker, link, "has completed the configuration")
     return merge_completed(config, str(answer.get("config", "")))
 
 

@@ -32,9 +32,13 @@ class ForkedProcess:
         self._pidfd = -1
         self._orphan = False  # its nursery is gone: only the pidfd tells its end
         self._is_dead = False  # the pidfd has told it
-        self._lingers = False  # it was killed, and the server goes on without its end
+        self._is_killed = False  # by us; else it ends by itself, or somebody has killed it
+        self._lingers = False  # it does not end, and the server goes on without that
         self._readers: list[LineReader] = []
-        self._timer: asyncio.TimerHandle | None = None  # for its end once it is killed, then for its status
+        self._timer: asyncio.TimerHandle | None = None  # for its end once that has begun, then for its status
+        self._thread = 0  # the number of its thread that speaks to us, while it is known
+        self._may_end = False  # it was told to, in a time that has a bound
+        self._look_timer: asyncio.TimerHandle | None = None
 
     async def begin(self, fds: Sequence[int]) -> None:
         """Fork.  Raises Internal, OSError."""
@@ -46,7 +50,7 @@ class ForkedProcess:
                 "what may hold it; when one has ended, another worker is started"
             )
         assert worker.birth.nursery is not None
-        place.control.expect(worker.id, worker.token, worker.hear)
+        place.control.expect(worker.id, worker.token, self._hear)
         order = ForkOrder(worker.id, place.control.endpoint, worker.token, worker.birth.env, worker.birth.threads)
         writes: list[int] = []
         try:
@@ -67,6 +71,7 @@ class ForkedProcess:
 
     def tell(self, message: Message) -> None:
         """Send a control message."""
+        self._may_end = self._may_end or message["t"] == "stop"
         self._place.control.send(self._worker.id, message)
 
     def kill(self, _verdict: str) -> None:
@@ -74,16 +79,42 @@ class ForkedProcess:
         if self._pidfd < 0:
             self._worker.over(None)
             return
+        self._is_killed = True
+        self._end()
+
+    def _end(self) -> None:
+        """It is over in a bounded time from now on."""
         with contextlib.suppress(ProcessLookupError):  # reaped already: its end is on the way to us
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         if self._timer is None:
             self._wait(limits.KILL_SECONDS_MAX, self._linger)
 
+    def _hear(self, message: Message) -> None:
+        if message["t"] != "thread":
+            self._worker.hear(message)
+        elif isinstance(number := message.get("thread"), int) and not self._thread:
+            self._thread = number
+            self._look()
+
+    def _look(self) -> None:
+        """Kill it if it is ending: an end that hangs is to be over in a bounded time, whoever has told it to end.
+
+        It is ending when its thread that speaks to us has gone.  A process that writes a core dump has all its threads
+        until that is written.
+        """
+        if self._timer is not None or self._may_end:
+            return
+        if _has_gone(self.pid, self._thread):
+            self._end()
+        else:
+            self._look_timer = self._place.loop.call_later(limits.WATCHDOG_SECONDS_MAX, self._look)
+
     def close(self) -> None:
         """It is over: what was held for it may go.  Its pidfd stays while it lingers."""
         self._place.control.forget(self._worker.id)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look_timer):
+            if timer is not None:
+                timer.cancel()
         for reader in self._readers:
             reader.finish()
         if not self._lingers:
@@ -105,35 +136,45 @@ class ForkedProcess:
         """It hangs in the kernel: only those wait for its end who must know that its memory is closed."""
         self._lingers = True
         self._place.lingering.add(self.pid)
-        self._worker.over(None, "was killed, and its process has not ended", lingers=True)
+        self._worker.over(None, lingers="was killed" if self._is_killed else "began to end")
 
-    def _gone(self) -> None:
-        """One that lingered has ended."""
+    def _over(self, status: int | None) -> None:
+        """It has ended."""
+        if not self._lingers:
+            self._worker.over(status)
+            return
         self._lingers = False
         self._place.lingering.discard(self.pid)
-        self._close_pidfd()
-        self._worker.gone()
+        self.close()
+        self._worker.gone(status)
 
     def _died(self) -> None:
         """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""
         self._place.loop.remove_reader(self._pidfd)
         self._is_dead = True
-        if self._lingers:
-            self._gone()
-        elif self._orphan:
-            self._worker.over(None)
+        if self._orphan:
+            self._over(None)
         else:
             self._wait(limits.EXIT_STATUS_SECONDS_MAX, partial(self._exited, None))
 
     def _exited(self, status: int | None) -> None:
         """status: None when there is nobody who knows it."""
-        if self._lingers:
-            if status is not None:
-                self._gone()
-        elif status is None and self._pidfd >= 0 and not self._is_dead:
+        if status is None and self._pidfd >= 0 and not self._is_dead:
             # Its nursery was killed, and the kernel signals what that leaves; make sure of it.  It is over when its
             # pidfd says so: until then it may write to the memory that we share.
             self._orphan = True
             self.kill("")
         else:
-            self._worker.over(status)
+            self._over(status)
+
+
+def _has_gone(pid: int, thread: int) -> bool:
+    """Whether a thread is not there any more, and its process is."""
+    threads = f"/proc/{pid}/task"
+    try:
+        os.stat(f"{threads}/{thread}")
+    except (FileNotFoundError, ProcessLookupError):
+        return os.path.exists(threads)
+    except OSError:
+        pass  # it may be there: the system has no memory to tell, for example
+    return False

@@ -275,14 +275,12 @@ class Instance:
         self._lose("stopped", lambda taken: {"instance stopped": taken})
 
     def look_for_hang(self, now: int, limit_seconds: float) -> None:
-        """Kill the worker if its running execution is older than the limit, or if it is ending.
+        """Kill the worker if its running execution is older than the limit.
 
         now: CLOCK_MONOTONIC, ns.
         """
         if self._worker is None or self._link is None:
             return
-        if self.state is InstanceState.READY:  # others end as they are told to, in a time that has a bound
-            self._worker.look_for_end()
         since = self._link.executing_since_ns
         if since and now - since > limit_seconds * 1e9:
             what = "was let go" if self._birth.once else "was killed"  # a guest's process is its user's
@@ -303,20 +301,13 @@ class Instance:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:
                 await self._warm_up.run(link, worker)
-        except BaseException as error:
+            if worker.ended.done():
+                end = worker.ended.result()
+                raise WorkerFailed(f"the worker process of {self.name} {end.text} when it had just loaded")
+        except BaseException:
             self._worker = None
-            try:
-                if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
-                    await asyncio.wait({worker.ended})  # it was killed: limits.KILL_SECONDS_MAX at most
-            finally:
-                close_link(link, worker)
+            await dismiss(worker, link, "was not needed any more")  # all is free before anybody is told, or tries again
             raise
-        if worker.ended.done():
-            self._worker = None
-            close_link(link, worker)
-            raise WorkerFailed(
-                f"the worker process of {self.name} {worker.ended.result().text} when it had just loaded"
-            )
         self._link = link
         self._ready_at = self._place.loop.time()
         self._executions_before = self._runtime.stats.execution_count
@@ -452,6 +443,16 @@ def close_link(link: LinkFace, worker: Worker) -> tuple[list[Any], list[Any]]:
     unanswered = link.close(worker.lingers)
     worker.when_gone(link.process_ended)
     return unanswered
+
+
+async def dismiss(worker: Worker, link: LinkFace, verdict: str) -> None:
+    """End a worker that has nobody's request, and close its link when it is over, in limits.KILL_SECONDS_MAX at most.
+
+    Whoever waits for that may be cancelled: the link is closed all the same, and not before.  verdict: Worker.kill's.
+    """
+    worker.kill(verdict)
+    worker.ended.add_done_callback(lambda _: close_link(link, worker))
+    await asyncio.wait({worker.ended})
 
 
 async def _ends(worker: Worker, seconds: float) -> bool:

@@ -40,6 +40,8 @@ spoken = logging.getLogger("tisfast.model")
 MORE_MEMORY = "give it more, or lower the 'count' of its instance group"
 LOADING_FREED = "what it had taken is free again; fewer loads at one time (--model-load-thread-count) take less, too"
 NO_ROOM_IN_CPP = "std::bad_alloc"
+FAREWELL = "tisfast worker: "
+"""What the worker's own last line begins with (workers/tisfast_worker/control.py)."""
 LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "VERBOSE": logging.DEBUG}
 
 
@@ -92,8 +94,9 @@ class Workplace:
 class WorkerBody(Protocol):
     """The body of a worker: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
 
-    It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`: within
-    limits.KILL_SECONDS_MAX then.  Where the process has not ended by that time, it tells that later (Worker.gone).
+    It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`, or when
+    the end has begun: within limits.KILL_SECONDS_MAX then.  Where the process has not ended by that time, it tells that
+    later (Worker.gone).
     """
 
     @property
@@ -186,9 +189,8 @@ class Worker:
         self.is_gone = False
         self._when_gone: list[Callable[[], None]] = []
         self._verdict = ""  # why we killed it, if we did
-        self._is_deaf = False  # its thread that speaks to us has gone
-        self._control_thread = ""  # where /proc has the process' thread that speaks to us; "": not known
         self._last_words = ""  # the last line that it printed
+        self._farewell = ""  # the line that it ended with, where it knew why
         self._oom_kills = machine.oom_kills()
         self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
         self._body = birth.bear(self)
@@ -239,8 +241,6 @@ class Worker:
         if result["t"] == "failed":
             self.kill("failed to load")
             raise self._load_failure(result)
-        thread = f"/proc/{self.pid}/task/{result.get('thread')}"
-        self._control_thread = thread if os.path.exists(thread) else ""
         if result.get("checks"):
             self.readiness = ReadinessCheck(self.birth.name, self.place.loop, self._body.tell)
         return result
@@ -274,17 +274,6 @@ class Worker:
             return
         self._verdict = self._verdict or verdict
         self._body.kill(self._verdict)
-
-    def look_for_end(self) -> None:
-        """Kill a process that is ending: one that hangs in that is to be over in a bounded time, too.
-
-        It is ending when the thread that speaks to us has gone, whoever has told it to end.  One that writes a core
-        dump has all its threads until that is written.
-        """
-        if self._control_thread and not os.path.exists(self._control_thread):
-            self._control_thread, self._is_deaf = "", True
-            if not self.ended.done():
-                self._body.kill("")  # it is ended by what has ended it: that stays the verdict
 
     @property
     def _who(self) -> str:
@@ -435,6 +424,8 @@ class Worker:
     def complained(self, text: str) -> None:
         """Log a line of stderr: at the level that the line states, or as a warning."""
         self.printed(text, written_level(text))
+        if self._last_words.startswith(FAREWELL):
+            self._farewell = self._last_words.removeprefix(FAREWELL)
 
     def printed(self, text: str, level: int = logging.INFO) -> None:
         """For the body: one line of its output, or more of a model that prints many."""
@@ -445,13 +436,16 @@ class Worker:
         extra = {"facts": self.birth.facts, "indented": more > 0, "always": True}
         printed.log(level, "%s: %s", self.birth.name, text, extra=extra)
 
-    def over(self, status: int | None, text: str = "", *, lingers: bool = False) -> None:
-        """For the body: it is gone, or it lingers: it was killed and does not end, and `gone` is to follow.
+    def over(self, status: int | None, text: str = "", *, lingers: str = "") -> None:
+        """For the body: it is gone, or it lingers: it does not end, and `gone` is to follow.
 
-        status: as `os.waitpid` returns it, None where it is not known; text: how, as End has it, where that is known.
+        status: as `os.waitpid` returns it, None where it is not known; text: how, as End has it, where that is known;
+        lingers: what has happened to it ("was killed").
         """
         if self.ended.done():
             return
+        if lingers:
+            text = f"{lingers} (its process has not ended yet)"
         self._verdict = self._verdict or text
         self.place.metrics.forget(self.id)
         # The link's, whose memory is not to wait for the garbage collector.
@@ -462,9 +456,10 @@ class Worker:
         self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
         if lingers:
             log.error(
-                "%s was killed and has not ended within %g s: %s. The server goes on without it, and its memory is not "
-                "free until it ends%s",
-                self.lingers, limits.KILL_SECONDS_MAX, *self._why_it_lingers, extra={"facts": self.birth.facts},
+                "%s %s and has not ended within %g s: %s. The server goes on without it, and its memory is not free "
+                "until it ends%s",
+                self.lingers, lingers, limits.KILL_SECONDS_MAX, *self._why_it_lingers,
+                extra={"facts": self.birth.facts},
             )  # fmt: skip
         else:
             self._has_gone()
@@ -481,9 +476,10 @@ class Worker:
             )
         return f"{others} may hold it, or a device that the model uses ({look})", ""
 
-    def gone(self) -> None:
-        """For the body: the process has ended of one that lingered."""
-        log.info("%s has ended", self.lingers, extra={"facts": self.birth.facts})
+    def gone(self, status: int | None) -> None:
+        """For the body: the process has ended of one that lingered.  status: see `over`."""
+        how = "" if status is None else f": {self._described(status)}"
+        log.info("%s has ended%s", self.lingers, how, extra={"facts": self.birth.facts})
         self._has_gone()
 
     def _has_gone(self) -> None:
@@ -495,12 +491,14 @@ class Worker:
 
     def _end(self, status: int | None) -> End:
         """Not by us.  Killed when the kernel kills for memory, or without room for a C++ object: it was short."""
-        text = describe_status(status)
+        text = self._described(status)
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
         if number == signal.SIGKILL and machine.oom_kills() > self._oom_kills:
             return End(status, f"{text}, most likely by the kernel, for want of memory: {MORE_MEMORY}", True)
         if number == signal.SIGABRT and NO_ROOM_IN_CPP in self._last_words:
             return End(status, f"{text}, for want of memory ({NO_ROOM_IN_CPP}): {MORE_MEMORY}", True)
-        if number == signal.SIGKILL and self._is_deaf:
-            return End(status, f"{text}, as its thread that hears the server had ended")
         return End(status, text)
+
+    def _described(self, status: int | None) -> str:
+        """A wait status in words, and why, where the worker has said that."""
+        return describe_status(status) + (f" ({self._farewell})" if self._farewell else "")

@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 
 from tisfast_worker import limits, msgpack
@@ -120,11 +121,12 @@ class ControlThread(ControlMessages):
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
         self._thread = threading.Thread(target=self._run, name="tisfast-control", daemon=True)
+        self._has_begun = threading.Event()
 
     def start(self):
-        """Begin to serve the socket."""
+        """Begin to serve the socket.  From now on the server sees when this process begins to end."""
         self._thread.start()
-        self.native_id = self._thread.native_id
+        self._has_begun.wait()
 
     def post(self, message):
         """See ControlMessages."""
@@ -156,18 +158,23 @@ class ControlThread(ControlMessages):
 
     def _run(self):
         try:
-            while not self._finishing:
-                self._turn()
-            self._send_queued(everything=True)
-            self._control.drain(limits.STOPPED_FLUSH_SECONDS_MAX)
-            if self._to_be_read:
-                select.select([self._control], [], [], limits.STOPPED_FLUSH_SECONDS_MAX)
-        except ControlClosed:
-            os._exit(1)  # nobody is left to serve; other threads may be deep in user code
-        except (ZmtpError, msgpack.MsgpackError) as error:
-            # The peer is our own server: after a broken message nothing that follows can be trusted.
-            os.write(2, (f"tisfast worker: control socket: {error}\n").encode())
-            os._exit(1)
+            self._serve()
+        except BaseException as error:  # a model can raise what it likes in any thread of its process
+            try:
+                _say_last(error)
+            finally:
+                os._exit(1)  # who does not hear the server cannot serve; other threads may be deep in user code
+
+    def _serve(self):
+        self._control.send({"t": "thread", "thread": threading.get_native_id()})
+        self._control.flush()
+        self._has_begun.set()
+        while not self._finishing:
+            self._turn()
+        self._send_queued(everything=True)
+        self._control.drain(limits.STOPPED_FLUSH_SECONDS_MAX)
+        if self._to_be_read:
+            select.select([self._control], [], [], limits.STOPPED_FLUSH_SECONDS_MAX)
 
     def _turn(self):
         self._send_queued()
@@ -198,3 +205,20 @@ class ControlThread(ControlMessages):
             text = f"{dropped} log records were dropped: more came than the control socket could carry"
             self._control.send({"t": "log", "level": "WARN", "msg": text, "file": "control.py", "line": 0})
             self._control.flush()
+
+
+def _say_last(error):
+    """Write the last line of this process, which the server tells to who waits for an answer (WIRE.md, 6)."""
+    if isinstance(error, ControlClosed):
+        return  # nobody is left to hear it
+    if isinstance(error, (ZmtpError, msgpack.MsgpackError)):
+        # The peer is our own server: after a broken message nothing that follows can be trusted.
+        text = f"tisfast worker: control socket: {error}\n"
+    else:
+        what = traceback.format_exception_only(type(error), error)[0].partition("\n")[0][: limits.LAST_ERROR_CHARS_MAX]
+        text = (
+            f"{traceback.format_exc()}tisfast worker: its thread '{threading.current_thread().name}', which hears the "
+            f"server, was ended by {what}. If the model or a library ends threads, it has to leave this one alone\n"
+        )
+    if select.select([], [2], [], limits.STOPPED_FLUSH_SECONDS_MAX)[1]:  # so many bytes do not wait then
+        os.write(2, text.encode("utf-8", "backslashreplace")[-select.PIPE_BUF :])

@@ -39,7 +39,6 @@ class ControlMessages:
     def __init__(self):
         """Nothing is asked yet."""
         self.serving = None  # the ServingContext of its instance, where there may be others in this process
-        self.native_id = 0  # the kernel's number of the thread that hears, where it is this process's alone
         self._is_ready = _always_ready
         self._asked = {}  # number: _Question, of those that wait for the server
         self._numbers = itertools.count(1)

@@ -14,6 +14,8 @@ STOPPED_FLUSH_SECONDS_MAX = 5
 """Seconds that the last control messages may take to leave before the process ends."""
 LAST_STEPS_SECONDS_MAX = 10
 """Seconds that an instance which can serve no more has for what it has still to say; then the kernel ends it."""
+LAST_ERROR_CHARS_MAX = 300
+"""Characters of what has ended the thread that hears the server, in its last line."""
 CHILDREN_END_SECONDS_MAX = 1
 """Seconds that processes of such an instance's model have to end by themselves; then they are killed."""
 MSGPACK_DEPTH_MAX = 16

@@ -99,7 +99,7 @@ class ModelService:
         control.check_readiness_with(backend.unready_reason)
         took_ns = time.monotonic_ns() - self._began_ns
         control.send({"t": "ready", "load_ns": took_ns, "threads": threads, "arrays": backend.takes_arrays,
-                    "checks": backend.has_readiness, "thread": control.native_id})  # fmt: skip
+                    "checks": backend.has_readiness})  # fmt: skip
         calls = Calls(self._plane, self.model.spin_ns, self.loop, lambda: control.send({"t": "calls"}))
         serving.calls = self.calls = calls
         serving.ask, serving.tell = control.ask, control.send
