@@ -13,7 +13,7 @@ from tests.operations.helpers import Served, ask, registry
 from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.engine.response_cache import LocalStore, ModelCache
-from tisfast.native.cuda import GpuCondition
+from tisfast.native.cuda_lanes import GpuCondition
 from tisfast.native.nvml import GpuReading
 from tisfast.processes.gpu_pool import LentMemory
 from tisfast.telemetry.metrics import MetricsRoutes, Sources
