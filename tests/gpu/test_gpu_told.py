@@ -45,7 +45,7 @@ def gpu_metrics(server):
 
 def figures(losses, **down):
     """Of GPU 0, as of gpu_metrics.  down: the reasons for which it is."""
-    gauge = {("down", "0", reason): down.get(reason, 0) for reason in ("lost", "hangs")}
+    gauge = {("down", "0", reason): down.get(reason, 0) for reason in ("lost", "unusable", "hangs")}
     return {("losses_total", "0"): losses, **gauge}
 
 
@@ -144,7 +144,7 @@ def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(se
         with pytest.raises(InferenceServerException, match=f"cuDevicePrimaryCtxRetain: {reason}"):
             register(client, "given", memory)
     server.says(f"the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: {reason}): it refuses CUDA")
-    assert gpu_metrics(server) == figures(0, lost=1)
+    assert gpu_metrics(server) == figures(0, unusable=1)
     stand_in.fail("cuDevicePrimaryCtxRetain", 0)
     gone = export(NBYTES)
     gone.free()

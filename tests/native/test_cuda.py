@@ -347,7 +347,7 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     assert (driver.closed.value, driver.resets.value, driver.retained.value) == (0, 1, 1)
 
 
-GOOD = GpuCondition(0, losses=0, is_lost=False, hangs=False)
+GOOD = GpuCondition(0, losses=0, is_lost=False, is_unusable=False, hangs=False)
 
 
 def lost(caplog):
@@ -557,12 +557,12 @@ def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_agai
 
 @pytest.mark.parametrize("code", [2, 719])
 @pytest.mark.parametrize("fault", ["fail_context", "fail_stream"])
-def test_a_device_that_has_never_worked_is_down_and_not_lost(library, driver, caplog, fault, code):
+def test_a_device_that_has_never_worked_is_unusable_and_not_lost(library, driver, caplog, fault, code):
     cuda = Cuda(library)
     getattr(driver, fault).value = code
     for _ in range(3):
         assert f"error {code}" in in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
-    assert cuda.conditions() == [GOOD._replace(is_lost=True)] and lost(caplog) == []
+    assert cuda.conditions() == [GOOD._replace(is_unusable=True)] and lost(caplog) == []
     assert len([each for each in caplog.messages if each.startswith("the server cannot use GPU 0")]) == 1
     getattr(driver, fault).value = 0
     refused = in_thread(cuda.lane(0), partial(cuda.open, handle(32, mark=0), 0), "region 'r'")

@@ -42,9 +42,9 @@ class Losses:
         return self._since is not None
 
     @property
-    def is_down(self) -> bool:
-        """The same, or it has never worked."""
-        return self.is_lost or bool(self._unusable)
+    def is_unusable(self) -> bool:
+        """Whether it was tried, and has never worked."""
+        return bool(self._unusable) and not self.is_lost
 
     def lost(self, what: str, reason: str) -> None:
         """A context is lost.  what: the call was for that has found it, "" where nobody has said so."""
@@ -93,13 +93,14 @@ class Losses:
 class GpuCondition(NamedTuple):
     """How the server gets on with a GPU.
 
-    losses: how often it has lost it; is_lost: it has not used it again since, or could never use it; hangs: it has not
-    ended a call for limits.GPU_TOLD_SECONDS.
+    losses: how often it has lost it; is_lost: it has no new context since; is_unusable: it has never had one, and has
+    tried; hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
     """
 
     device: int
     losses: int
     is_lost: bool
+    is_unusable: bool
     hangs: bool
 
 
@@ -131,7 +132,7 @@ class Lanes:
     def condition(self) -> GpuCondition:
         """What is told of the GPU."""
         hangs = max(self.short.seconds, self.long.seconds) >= limits.GPU_TOLD_SECONDS
-        return GpuCondition(self._number, self.losses.count, self.losses.is_down, hangs)
+        return GpuCondition(self._number, self.losses.count, self.losses.is_lost, self.losses.is_unusable, hangs)
 
     @property
     def doing(self) -> str:
