@@ -570,11 +570,13 @@ def test_a_device_that_has_never_worked_is_unusable_and_not_lost(library, driver
     assert cuda.conditions() == [GOOD]
 
 
+@pytest.mark.parametrize("resets", [True, False])
 @pytest.mark.parametrize("code", [2, 719])
 @pytest.mark.parametrize("made", [0, 1])
-def test_a_context_that_cannot_be_set_up_leaves_nothing_and_is_made_anew(library, driver, code, made):
-    """Out of memory, or of a context that is broken from then on."""
+def test_a_context_that_cannot_be_set_up_leaves_nothing_and_is_made_anew(library, driver, code, made, resets):
+    """Out of memory, or of a context that is broken from then on, which the driver may not even reset."""
     cuda = Cuda(library)
+    driver.fail_reset.value = 0 if resets else 719
     driver.fail_stream.value, driver.fail_stream_at.value = code, made
     for _ in range(5):
         with pytest.raises((Unavailable, Unopened), match=f"cuStreamCreate: error {code}"):

@@ -33,6 +33,8 @@ from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, GpuCondition, Lanes, ha
 log = logging.getLogger("tisfast.gpu")
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
+_ENDS: Final = ("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2")
+"""They end a context with all that is in it: however often it was retained, and by giving back the last hold on it."""
 _TO_STAY: Final = (
     ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
     "register it anew with memory that is there"
@@ -76,14 +78,10 @@ class _Device:
             for stream in (self._short, self._long):
                 driver.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
         except Failed:
-            with suppress(Failed):  # the first reason is told
-                self._destroy()
+            for each in _ENDS:
+                with suppress(Failed):  # the first reason is told
+                    driver.call(each, device)
             raise
-
-    def _destroy(self) -> None:
-        """The context goes, with all that is in it, however often it was retained; and so does our hold on it."""
-        self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
-        self._driver.call("cuDevicePrimaryCtxRelease_v2", self._number)
 
     @contextmanager
     def used(self, what: str) -> Iterator[None]:
@@ -235,7 +233,8 @@ class _Device:
         """A lost context makes room for a new one.  Raises Failed."""
         with self._resetting:
             if not self._is_reset:
-                self._destroy()
+                for each in _ENDS:
+                    self._driver.call(each, self._number)
                 self._is_reset = True
         for unclosed in list(self._left.values()):
             unclosed.pop(self, None)
