@@ -585,8 +585,7 @@ for when it has waited so long."""
 GPU_NAMES_TOLD_MAX: Final = 3
 """Regions and instances that one message names; it counts the others."""
 GPU_REFUSALS_MAX: Final = 65536
-"""Refusals of drivers to close memory that are kept for a GPU, and of clients' regions that somebody was told of.  The
-oldest one goes."""
+"""Refusals of drivers to close clients' regions that are kept when somebody was told of them.  The oldest one goes."""
 GPU_REFUSALS_TOLD_MAX: Final = 8
 """Of these, the processes and reasons that one error names; it says how many others there are."""
 GPU_REGION_END_SECONDS: Final = 0.5

@@ -17,7 +17,7 @@ COUNTERS = (
     "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
     "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
     "streams_made", "streams_ended", "operations_held", "used_unpinned", "freed_while_open", "faults_met",
-    "managers_begun", "managers_ended",
+    "managers_begun", "managers_ended", "reset_while_used",
 )  # fmt: skip
 OUT_OF_MEMORY, INVALID_CONTEXT, LAUNCH_FAILED = 2, 201, 719
 NOT_SUPPORTED, GPU_IS_LOST = 3, 15  # of the management library

@@ -128,3 +128,67 @@ def test_a_gpu_that_is_lost_in_any_call_is_begun_anew(stand_in, export):
         opened.to_host(0, address, 4)
     cuda.open(memory.handle, 0).to_host(0, address, 4)
     assert there == b"abcd"
+
+
+@pytest.mark.parametrize("finds", ["closing", "copy"])
+@pytest.mark.parametrize("on", [0, 1])
+def test_a_lost_context_is_not_ended_while_a_copy_is_under_way_in_it(stand_in, export, on, finds):
+    """Nor is that told as good.  on: the GPU that copies, of GPU 0's memory."""
+    there, ended = np.zeros(8 << 20, np.uint8), stand_in.counted()["streams_ended"]
+    address = there.ctypes.data
+
+    async def copy():
+        cuda, mine, other, third = Cuda(str(stand_in.library)), export(16 << 20), export(NBYTES), export(NBYTES)
+        lane, held = cuda.lane(0), stand_in.counted()["operations_held"]
+        source, closed = [await lane.call(partial(cuda.open, each.handle, 0), 60) for each in (mine, other)]
+        target = await cuda.lane(1).call(partial(cuda.open, third.handle, 1), 60)
+        work = partial(source.to_host, 0, address, 4) if on == 0 else partial(target.from_device, 0, source, 0, 4)
+        with stand_in.holding(device=on):
+            copies = asyncio.ensure_future((target if on else source).lane(4).call(work, 60, what="tensor 'A'"))
+            await asyncio.to_thread(until, lambda: stand_in.counted()["operations_held"] > held, "it is under way")
+            if finds == "closing":
+                stand_in.fail("cuIpcCloseMemHandle", LAUNCH_FAILED, times=1)
+                del closed
+            else:
+                stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+                with pytest.raises(Internal, match="launch failure"):
+                    await lane.call(partial(source.to_host, 0, address, 8 << 20), 60)
+            for _ in range(4):
+                await lane.passed()
+            assert stand_in.counted()["streams_ended"] == ended
+            why = "and another one there has not ended (a copy of 4 bytes for tensor 'A'): it begins anew when that has"
+            assert why in str(cuda.waits(0))
+            for works in (partial(cuda.ready, 0, 0), partial(lane.call, partial(cuda.open, mine.handle, 0), 60)):
+                with pytest.raises(Unavailable) as refused:
+                    await works()
+                assert f"launch failure), {why}. Try again in some seconds. " in str(refused.value)
+            with pytest.raises(Internal, match="has lost GPU 0 .*registered again"):  # nothing new begins there
+                target.from_device(0, source, 0, 4)
+            assert not copies.done()
+        with pytest.raises(Internal, match="copying 4 bytes .*: the server has lost GPU 0 .* registered again"):
+            await copies
+        await cuda.ready(0, None)
+        assert stand_in.counted()["streams_ended"] > ended and stand_in.counted()["reset_while_used"] == 0
+        again = await lane.call(partial(cuda.open, mine.handle, 0), 60)
+        await again.lane(4).call(partial(again.to_host, 0, address, 4), 60)
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(copy())
+
+
+def test_a_lost_gpu_whose_context_does_not_end_is_told(stand_in, export):
+    async def waits():
+        cuda, memory = Cuda(str(stand_in.library)), export(NBYTES)
+        opened = await cuda.lane(0).call(partial(cuda.open, memory.handle, 0), 60)
+        stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+        with stand_in.hanging("cuDevicePrimaryCtxReset_v2") as begun:
+            with pytest.raises(Internal, match="launch failure"):
+                opened.to_host(0, 0, 4)
+            await asyncio.to_thread(until, begun, "it hangs")
+            with pytest.raises(Unavailable, match="^GPU 0 hangs or is busy with others' work. Look"):
+                await cuda.ready(0, 0.1)
+        await cuda.ready(0, None)
+        await cuda.lane(0).call(partial(cuda.open, memory.handle, 0), 60)
+
+    with fresh_loop() as loop:
+        loop.run_until_complete(waits())

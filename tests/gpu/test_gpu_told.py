@@ -11,7 +11,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS, WHERE, asked, register
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 4096
@@ -43,9 +43,10 @@ def gpu_metrics(server):
     return {(name, *re.findall(r'"(\w+)"', labels)): float(value) for name, labels, value in lines}
 
 
-def figures(losses, *, lost=0, hangs=0):
-    """Of GPU 0, as of gpu_metrics."""
-    return {("losses_total", "0"): losses, ("down", "0", "lost"): lost, ("down", "0", "hangs"): hangs}
+def figures(losses, **down):
+    """Of GPU 0, as of gpu_metrics.  down: the reasons for which it is."""
+    gauge = {("down", "0", reason): down.get(reason, 0) for reason in ("lost", "unusable", "hangs")}
+    return {("losses_total", "0"): losses, **gauge}
 
 
 def told(server, text):
@@ -91,8 +92,8 @@ def test_a_lost_gpu_that_cannot_be_used_again_is_told_once_for_each_reason(serve
     memory, pid = export(NBYTES), server.process.pid
     register(client, "given", memory)
     stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=pid)
-    fails(client, **asked(tritonclient.http, NBYTES))
     stand_in.fail(call, LAUNCH_FAILED, pid=pid)
+    fails(client, **asked(tritonclient.http, NBYTES))
 
     def refused(reason):
         with pytest.raises(InferenceServerException, match=f"the server cannot use GPU 0: {call}: {reason}"):
@@ -125,24 +126,30 @@ def test_a_lost_gpu_that_cannot_be_reset_is_told_also_where_a_region_is_unregist
     pid = server.process.pid
     register(client, "given", export(NBYTES))
     stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=pid)
-    fails(client, **asked(tritonclient.http, NBYTES))
     stand_in.fail(RESETS, LAUNCH_FAILED, pid=pid)
+    fails(client, **asked(tritonclient.http, NBYTES))
     with pytest.raises(InferenceServerException, match=f"refuses that in the server .{RESETS}: unspecified"):
         client.unregister_cuda_shared_memory("given")
     server.says(f"the server has lost GPU 0 and cannot use it again ({RESETS}: unspecified launch failure): it refuses")
 
 
-def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(served, stand_in, export):
+@pytest.mark.parametrize(
+    ("code", "reason"), [(INVALID_CONTEXT, "invalid device context"), (OUT_OF_MEMORY, "out of memory")]
+)
+def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(served, stand_in, export, code, reason):  # noqa: PLR0917
     server, client = served()
     memory = export(NBYTES)
-    stand_in.fail("cuDevicePrimaryCtxRetain", INVALID_CONTEXT, pid=server.process.pid)
+    stand_in.fail("cuDevicePrimaryCtxRetain", code, pid=server.process.pid)
     for _ in range(2):
-        with pytest.raises(InferenceServerException, match="the server cannot use GPU 0: cuDevicePrimaryCtxRetain"):
+        with pytest.raises(InferenceServerException, match=f"cuDevicePrimaryCtxRetain: {reason}"):
             register(client, "given", memory)
-    server.says("the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: invalid device context): it refuses CUDA")
-    assert gpu_metrics(server) == figures(0, lost=1)
+    server.says(f"the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: {reason}): it refuses CUDA")
+    assert gpu_metrics(server) == figures(0, unusable=1)
     stand_in.fail("cuDevicePrimaryCtxRetain", 0)
-    register(client, "given", memory)
+    gone = export(NBYTES)
+    gone.free()
+    with pytest.raises(InferenceServerException, match="invalid resource handle"):
+        register(client, "given", gone)  # whatever the handle is: the GPU works
     server.says("the server can use GPU 0 now")
     assert gpu_metrics(server) == figures(0)
     assert len(told(server, "the server cannot use GPU 0")) == 1

@@ -6,14 +6,16 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY, SOURCES
+from tests.system.helpers import until
 
 NBYTES = 4096
-INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, NOT_READY = 1, 3, 201, 600
+INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 3, 201, 400, 600
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 
 
@@ -178,6 +180,29 @@ def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver,
     assert driver("cuMemcpyDtoH_v2", found, opened, ctypes.c_size_t(4)) != 0
     assert stand_in.counted()["used_after_free"] == before + 1
     assert driver("cuIpcCloseMemHandle", opened) == 0
+
+
+@pytest.mark.parametrize("ends", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])
+def test_streams_and_memory_go_with_their_context_and_use_meanwhile_is_counted(driver, stand_in, ends):
+    while driver("cuDevicePrimaryCtxRelease_v2", 0) == 0:
+        pass  # those of earlier tests
+    assert driver("cuDevicePrimaryCtxRetain", ctypes.byref(driver.context), 0) == 0
+    stream, memory, before = driver.made("cuStreamCreate", 1), driver.allocate(), stand_in.counted()
+    with stand_in.holding():
+        assert driver("cuMemsetD8Async", memory, ctypes.c_ubyte(9), ctypes.c_size_t(4), stream) == 0
+        waits = threading.Thread(target=driver, args=("cuStreamSynchronize", stream))
+        waits.start()
+        until(lambda: stand_in.counted()["operations_held"] > before["operations_held"], "it is held")
+        assert driver("cuDevicePrimaryCtxRetain", ctypes.byref(driver.context), 0) == 0
+        assert driver("cuDevicePrimaryCtxRelease_v2", 0) == 0
+        assert stand_in.counted()["streams_ended"] == before["streams_ended"]  # it is retained once more
+        assert driver(ends, 0) == 0
+    waits.join()
+    after = stand_in.counted()
+    assert (after["streams_ended"], after["reset_while_used"]) == (before["streams_ended"] + 1, 1)
+    assert driver("cuStreamSynchronize", stream) == INVALID_HANDLE
+    assert driver("cuMemFree_v2", memory) == INVALID_VALUE
+    assert driver("cuStreamDestroy_v2", driver.made("cuStreamCreate", 1)) == 0  # a new one is as good
 
 
 def test_forked_children_have_no_gpu(driver):

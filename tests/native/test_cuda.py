@@ -7,18 +7,21 @@ import ctypes
 import gc
 import os
 import re
+import shutil
 import subprocess
 import threading
+import weakref
 from functools import partial
 
 import pytest
 
 from tests.loops import fresh_loop
+from tisfast import limits
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda, OneCuda
 from tisfast.native.cuda_driver import CudaMissing
 from tisfast.native.cuda_faces import By, Refusal, Unopened
-from tisfast.native.cuda_lanes import Losses
+from tisfast.native.cuda_lanes import GpuCondition
 
 SOURCE = r"""
 #include <stdint.h>
@@ -27,34 +30,54 @@ SOURCE = r"""
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
 int allocated, fail_alloc, fail_export, fail_back, fail_range, lose;
 int opened, closed, streams, resets, fail_copy, fail_context, fail_stream, fail_init, devices = 2, current = -1;
+int fail_reset, fail_release, fail_stream_at, retained, streams_there;
 static uint64_t size;
-static int contexts[8];
+static int contexts[8], holds[8], with_streams[8], broken[8];
+/* After one of these nothing in the context succeeds until it is gone. */
+static int breaks(int code) { return broken[current] = code == 700 || code == 719 ? code : 0, code; }
+static void destroy(int d) { streams_there -= with_streams[d]; with_streams[d] = broken[d] = 0; }
+#define WORKS() do { if (broken[current]) return broken[current]; } while (0)
 int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
 int cuDeviceGetCount(int *n) { *n = devices; return 0; }
 int cuDeviceGet(int *d, int n) { *d = n + 10; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) {
     if (fail_context) return fail_context;
+    retained++, holds[d - 10]++;
     contexts[d - 10] = d; *c = &contexts[d - 10]; return 0;
 }
-int cuDevicePrimaryCtxReset_v2(int d) { resets++; return d - 10 == current ? 0 : 101; }
+int cuDevicePrimaryCtxReset_v2(int d) {
+    resets++;
+    if (fail_reset) return fail_reset;
+    destroy(d - 10); return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int d) {
+    if (fail_release || !holds[d - 10]) return 201;
+    retained--;
+    if (!--holds[d - 10]) destroy(d - 10);
+    return 0;
+}
 int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
 int cuStreamCreate(void **s, unsigned flags) {
-    if (fail_stream) return fail_stream;
-    streams++;
+    WORKS();
+    if (fail_stream && with_streams[current] == fail_stream_at) return breaks(fail_stream);
+    streams++, streams_there++, with_streams[current]++;
     *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0;
 }
 int cuStreamSynchronize(void *s) { return s == (void *)(uintptr_t)(0x501 + current * 16) ? 0 : 400; }
 int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
+    WORKS();
     if (h.bytes[63] != 7 || flags != 1) return 201;
     memcpy(&size, h.bytes, 8);
     *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
 }
 int cuIpcCloseMemHandle(ptr p) {
-    if (lose) return 719;
+    WORKS();
+    if (lose) return breaks(719);
     if (fail_back) return 201; free((void *)(uintptr_t)p); closed++; return 0;
 }
 int cuDeviceGetUuid_v2(unsigned char *uuid, int d) { memset(uuid, d, 16); return 0; }
 int cuMemAlloc_v2(ptr *p, size_t n) {
+    WORKS();
     if (fail_alloc) return 2;
     *p = (ptr)(uintptr_t)calloc(1, n); allocated++; return 0;
 }
@@ -68,25 +91,32 @@ int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) {
     *base = p; *n = size; return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
-    (void)s; if (fail_copy) return fail_copy; memcpy(to, (void *)(uintptr_t)p, n); return 0;
+    (void)s; WORKS(); if (fail_copy) return breaks(fail_copy); memcpy(to, (void *)(uintptr_t)p, n); return 0;
 }
 int cuMemcpyHtoDAsync_v2(ptr p, const void *from, size_t n, void *s) {
-    (void)s; if (fail_copy) return fail_copy; memcpy((void *)(uintptr_t)p, from, n); return 0;
+    (void)s; WORKS(); if (fail_copy) return breaks(fail_copy); memcpy((void *)(uintptr_t)p, from, n); return 0;
 }
 int cuMemcpyDtoDAsync_v2(ptr p, ptr from, size_t n, void *s) {
-    (void)s; if (fail_copy) return fail_copy; memmove((void *)(uintptr_t)p, (void *)(uintptr_t)from, n); return 0;
+    (void)s; WORKS(); if (fail_copy) return breaks(fail_copy);
+    memmove((void *)(uintptr_t)p, (void *)(uintptr_t)from, n); return 0;
 }
 int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
 """
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def built(tmp_path_factory):
     compiler = os.environ.get("CC", "cc")
     folder = tmp_path_factory.mktemp("cuda")
     (folder / "cuda.c").write_text(SOURCE)
     subprocess.run([*compiler.split(), "-shared", "-fPIC", "-o", folder / "libcuda.so", folder / "cuda.c"], check=True)
-    return str(folder / "libcuda.so")
+    return folder / "libcuda.so"
+
+
+@pytest.fixture
+def library(built, tmp_path):
+    """One of the test's own: GPUs' threads of earlier tests may be at work still."""
+    return str(shutil.copy(built, tmp_path / "libcuda.so"))
 
 
 @pytest.fixture
@@ -97,12 +127,7 @@ def driver(library):
         def __getattr__(self, name):
             return ctypes.c_int.in_dll(ctypes.CDLL(library), name)
 
-    found = Driver()
-    yield found
-    found.fail_alloc.value = found.fail_export.value = found.fail_back.value = found.allocated.value = 0
-    found.fail_range.value = found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
-    found.lose.value = found.fail_stream.value = 0
-    found.devices.value = 2
+    return Driver()
 
 
 def handle(nbytes, mark=7):
@@ -110,10 +135,11 @@ def handle(nbytes, mark=7):
 
 
 def given_back(cuda, device):
-    """Wait until the GPU's thread has given back what nobody refers to."""
-    passed = threading.Event()
-    cuda.lane(device).post(passed.set)
-    assert passed.wait(60)
+    """Wait until the GPU's thread has given back what nobody refers to, and what has gone with a lost context."""
+    for _ in range(2):
+        passed = threading.Event()
+        cuda.lane(device).post(passed.set)
+        assert passed.wait(60)
 
 
 def test_open_copy_close(library, driver):
@@ -313,13 +339,15 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     driver.fail_copy.value = 0
     with pytest.raises(Internal, match=r"has lost GPU 0 .*error 700\); regions .* unregistered and registered again"):
         memory.to_host(0, ctypes.addressof(data), 4)
-    closed, resets = driver.closed.value, driver.resets.value
     other = cuda.open(handle(32), 0)
-    assert driver.resets.value == resets + 1
+    assert driver.resets.value == 1
     other.to_host(0, ctypes.addressof(data), 4)
     del memory
     given_back(cuda, 0)
-    assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
+    assert (driver.closed.value, driver.resets.value, driver.retained.value) == (0, 1, 1)
+
+
+GOOD = GpuCondition(0, losses=0, is_lost=False, is_unusable=False, hangs=False)
 
 
 def lost(caplog):
@@ -338,7 +366,7 @@ def in_thread(lane, work, what):
     def does():
         try:
             found.append(work())
-        except (Internal, Unavailable) as error:
+        except (Internal, Unavailable, Unopened) as error:
             found.append(str(error))
 
     lane.post(does, what)
@@ -352,25 +380,26 @@ def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(libr
     cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
     assert cuda.conditions() == []
     memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
-    assert cuda.conditions() == [(0, 0, False, False)]
+    assert cuda.conditions() == [GOOD]
     driver.fail_copy.value = 700
     for name in "AB":
         assert "700" in in_thread(memory.lane(4), partial(memory.to_host, 0, address, 4), f"tensor '{name}'")
     driver.fail_copy.value = 0
     text = "the server has lost GPU 0, found in a call for tensor 'A' (cuMemcpyDtoHAsync_v2: error 700)"
     assert lost(caplog) == [text]
-    assert cuda.conditions() == [(0, 1, True, False)]
+    given_back(cuda, 0)
+    assert used_again(caplog) == [] and cuda.conditions() == [GOOD._replace(losses=1, is_lost=True)]
     with pytest.raises(Unopened):
-        cuda.open(handle(32, mark=0), 0)  # a context that is begun anew, and has done nothing yet
-    assert used_again(caplog) == [] and cuda.conditions() == [(0, 1, True, False)]
+        cuda.open(handle(32, mark=0), 0)  # the context that is begun anew for it works
     for _ in range(2):
+        assert cuda.conditions() == [GOOD._replace(losses=1)]
         cuda.open(handle(32), 0).to_host(0, address, 4)
     (told,) = used_again(caplog)
     assert re.fullmatch(
         r"the server uses GPU 0 again, [\d.]+ s after it had lost it: new CUDA regions can be registered there, and "
         "memory is lent. Regions of before the loss stay unusable until .*", told,
     )  # fmt: skip
-    assert lost(caplog) == [text] and cuda.conditions() == [(0, 1, False, False)]
+    assert lost(caplog) == [text] and cuda.conditions() == [GOOD._replace(losses=1)]
 
 
 def test_a_loss_in_a_closing_is_told_with_what_the_memory_was_opened_for(library, driver, caplog):
@@ -399,22 +428,24 @@ def test_memory_that_is_allocated_ends_a_loss_too(library, driver, caplog):
     assert len(used_again(caplog)) == 1
 
 
-def test_a_lost_context_that_the_driver_does_not_reset_is_not_left_behind(library, driver):
+@pytest.mark.parametrize("fault", ["fail_reset", "fail_release"])
+def test_a_lost_context_that_the_driver_does_not_end_is_not_left_behind(library, driver, fault):
     """Its memory would take a later context of that GPU with it."""
     cuda = Cuda(library)
     memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
-    driver.fail_copy.value = 700
+    driver.fail_copy.value, getattr(driver, fault).value = 700, 101
     with pytest.raises(Internal, match="error 700"):
         memory.to_host(0, ctypes.addressof(data), 4)
-    driver.fail_copy.value, driver.current.value, resets = 0, 1, driver.resets.value
-    with pytest.raises(Unavailable, match="cuDevicePrimaryCtxReset_v2: error 101"):
+    driver.fail_copy.value = 0
+    given_back(cuda, 0)
+    with pytest.raises(Unavailable, match="cuDevicePrimaryCtx(Reset_v2: error 101|Release_v2: no context)"):
         cuda.open(handle(32), 0)
-    driver.current.value = 0
+    getattr(driver, fault).value = 0
     other = cuda.open(handle(32), 0)
-    assert driver.resets.value == resets + 2
+    assert driver.resets.value == 3
     del memory
     given_back(cuda, 0)
-    assert driver.resets.value == resets + 2
+    assert (driver.resets.value, driver.retained.value) == (3, 1)
     other.to_host(0, ctypes.addressof(data), 4)
 
 
@@ -425,24 +456,39 @@ def test_what_is_open_on_a_lost_gpu_is_closed_with_its_context(library, driver, 
     cuda = Cuda(library)
     memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
     lent = cuda.allocate(0, 64) if lends else None
-    driver.fail_copy.value = 700
+    driver.fail_copy.value, driver.fail_reset.value = 700, 101 if refuses else 0
     with pytest.raises(Internal, match="error 700"):
         memory.to_host(0, ctypes.addressof(data), 4)
-    driver.fail_copy.value = 0
-    closed, resets, unclosed = driver.closed.value, driver.resets.value, memory.unclosed
-    driver.current.value = 1 if refuses else 0  # what the driver's stand-in holds against it
+    driver.fail_copy.value, unclosed = 0, memory.unclosed
     del memory
     given_back(cuda, 0)
-    assert driver.resets.value == resets + (not lends)
+    assert (driver.resets.value > 0) != lends
     del lent
     given_back(cuda, 0)
-    assert (driver.closed.value, driver.resets.value) == (closed, resets + 1)
+    assert driver.resets.value > 0 and driver.closed.value == 0
     refusal = Refusal(By.SERVER, "the server", "cuDevicePrimaryCtxReset_v2: error 101")
     assert list(unclosed.values()) == ([refusal] if refuses else [])
-    driver.current.value = 0
+    driver.fail_reset.value, resets = 0, driver.resets.value
     cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
-    assert driver.resets.value == resets + 1 + refuses
+    assert driver.resets.value == resets + refuses
     assert unclosed == {}
+
+
+def test_all_that_is_open_until_the_context_goes_is_closed_with_it(library, driver, monkeypatch):
+    """However much it is; what nobody may ask for any more is not remembered."""
+    monkeypatch.setattr(limits, "GPU_REFUSALS_MAX", 1)
+    cuda = Cuda(library)
+    lost, *memories = [cuda.open(handle(32), 0) for _ in range(5)]
+    kept, forgotten = [each.unclosed for each in memories[1:]], weakref.ref(memories[0].unclosed)
+    driver.fail_back.value = 1
+    memories.clear()
+    given_back(cuda, 0)
+    assert all(kept) and forgotten() is None
+    driver.fail_copy.value = 700
+    with pytest.raises(Internal, match="error 700"):
+        lost.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+    given_back(cuda, 0)
+    assert not any(kept)
 
 
 def futures():
@@ -509,35 +555,50 @@ def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_agai
     assert cuda.open(handle(32), 0).nbytes == 32
 
 
+@pytest.mark.parametrize("code", [2, 719])
 @pytest.mark.parametrize("fault", ["fail_context", "fail_stream"])
-def test_a_device_that_has_never_worked_is_down_and_not_lost(library, driver, caplog, fault):
+def test_a_device_that_has_never_worked_is_unusable_and_not_lost(library, driver, caplog, fault, code):
     cuda = Cuda(library)
-    getattr(driver, fault).value = 719
+    getattr(driver, fault).value = code
     for _ in range(3):
-        assert "error 719" in in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
-    assert cuda.conditions() == [(0, 0, True, False)] and lost(caplog) == []
+        assert f"error {code}" in in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
+    assert cuda.conditions() == [GOOD._replace(is_unusable=True)] and lost(caplog) == []
     assert len([each for each in caplog.messages if each.startswith("the server cannot use GPU 0")]) == 1
     getattr(driver, fault).value = 0
-    in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
-    assert cuda.conditions() == [(0, 0, False, False)]
+    refused = in_thread(cuda.lane(0), partial(cuda.open, handle(32, mark=0), 0), "region 'r'")
+    assert refused == "cuIpcOpenMemHandle_v2: no context"  # a bad handle, and a good GPU
+    assert cuda.conditions() == [GOOD]
 
 
-def test_a_loss_while_another_thread_says_that_the_gpu_works_stays_one(library, driver, monkeypatch):
+@pytest.mark.parametrize("resets", [True, False])
+@pytest.mark.parametrize("code", [2, 719])
+@pytest.mark.parametrize("made", [0, 1])
+def test_a_context_that_cannot_be_set_up_leaves_nothing_and_is_made_anew(library, driver, code, made, resets):
+    """Out of memory, or of a context that is broken from then on, which the driver may not even reset."""
+    cuda = Cuda(library)
+    driver.fail_reset.value = 0 if resets else 719
+    driver.fail_stream.value, driver.fail_stream_at.value = code, made
+    for _ in range(5):
+        with pytest.raises((Unavailable, Unopened), match=f"cuStreamCreate: error {code}"):
+            cuda.open(handle(32), 0)
+        assert (driver.retained.value, driver.streams_there.value) == (0, 0)
+    driver.fail_stream.value = 0
+    memory = cuda.open(handle(32), 0)
+    memory.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+    assert (driver.retained.value, driver.streams_there.value) == (1, 2)
+
+
+def test_a_lost_context_is_not_held_behind_the_next_one(library, driver):
+    """Nor what failed between the two: else the driver would not end a broken one with our last hold on it."""
     cuda, address = Cuda(library), ctypes.addressof(ctypes.create_string_buffer(4))
-    memory = in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
-    real, passed = Losses.works, threading.Event()
-
-    def works(self):
+    for _ in range(3):
+        memory = cuda.open(handle(32), 0)
         driver.fail_copy.value = 700
-        memory.lane(4).post(partial(memory.to_host, 0, address, 4), "tensor 'A'")
-        memory.lane(4).post(passed.set)
-        passed.wait(0.3)  # at most: it may have to wait for this thread
-        real(self)
-
-    monkeypatch.setattr(Losses, "works", works)
-    in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 's'")
-    assert passed.wait(60)
-    assert cuda.conditions() == [(0, 1, True, False)]
+        with pytest.raises(Internal, match="error 700"):
+            memory.to_host(0, address, 4)
+        driver.fail_copy.value = 0
+        given_back(cuda, 0)
+        assert (driver.retained.value, driver.streams_there.value) == (0, 0)
 
 
 def test_a_library_that_lacks_a_function_is_none(tmp_path):

@@ -13,7 +13,7 @@ from tests.operations.helpers import Served, ask, registry
 from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.engine.response_cache import LocalStore, ModelCache
-from tisfast.native.cuda import GpuCondition
+from tisfast.native.cuda_lanes import GpuCondition
 from tisfast.native.nvml import GpuReading
 from tisfast.processes.gpu_pool import LentMemory
 from tisfast.telemetry.metrics import MetricsRoutes, Sources
@@ -92,15 +92,17 @@ def test_regions_and_lent_memory_are_shown_by_their_kind_and_gpu():
 
 
 def test_gpus_that_the_server_uses_are_shown_with_their_losses_and_what_they_are_down_for():
-    used = GpuCondition(0, 3, is_lost=True, hangs=False), GpuCondition(2, 0, is_lost=False, hangs=True)
+    well = {"losses": 0, "is_lost": False, "is_unusable": False, "hangs": False}
+    worse = {"losses": 3, "is_lost": True}, {"is_unusable": True}, {"hangs": True}
+    used = [GpuCondition(device, **{**well, **each}) for device, each in enumerate(worse)]
     found = samples(scrape(used_gpus=used))
     assert {key: value for key, value in found.items() if key[0].startswith("tisfast_gpu_")} == {
-        ("tisfast_gpu_losses_total", "0"): 3,
-        ("tisfast_gpu_losses_total", "2"): 0,
-        ("tisfast_gpu_down", "0", "lost"): 1,
-        ("tisfast_gpu_down", "0", "hangs"): 0,
-        ("tisfast_gpu_down", "2", "lost"): 0,
-        ("tisfast_gpu_down", "2", "hangs"): 1,
+        **{("tisfast_gpu_losses_total", str(gpu)): count for gpu, count in enumerate((3, 0, 0))},
+        **{
+            ("tisfast_gpu_down", str(gpu), reason): int(gpu == of)
+            for gpu in range(3)
+            for of, reason in enumerate(("lost", "unusable", "hangs"))
+        },
     }
     assert "tisfast_gpu_" not in scrape()
 

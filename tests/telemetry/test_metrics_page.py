@@ -32,7 +32,7 @@ def promtool(*arguments, folder):
 
 
 def test_promtool_takes_the_rules(rules):
-    assert "3 rules found" in promtool("check", "rules", rules.name, folder=rules.parent)
+    assert "4 rules found" in promtool("check", "rules", rules.name, folder=rules.parent)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,9 @@ def test_promtool_takes_the_rules(rules):
         (DOWN.format("lost"), "0 1 1 1", "3m", "TisfastGpuLost", True),
         (DOWN.format("lost"), "1 1 1 1", "3m", "TisfastGpuLost", True),  # before the first scrape
         (DOWN.format("lost"), "0 1 1 0", "3m", "TisfastGpuLost", False),
+        (DOWN.format("unusable"), "1 1 1 1", "3m", "TisfastGpuUnusable", True),  # before the first scrape
+        (DOWN.format("unusable"), "1 1 1 0", "3m", "TisfastGpuUnusable", False),
+        (DOWN.format("unusable"), "1 1 1 1", "3m", "TisfastGpuLost", False),
         (LOSSES, "0 1 1 1", "3m", "TisfastGpuWasLost", True),
         (LOSSES, "0 1x20", "20m", "TisfastGpuWasLost", False),
         (LOSSES, "1 1 1 1", "3m", "TisfastGpuWasLost", False),  # before the first scrape

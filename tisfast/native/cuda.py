@@ -17,23 +17,24 @@ import ctypes
 import logging
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
-from tisfast import limits, tuning
+from tisfast import tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
 from tisfast.native.cuda_faces import NOT_ENDED, By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits
-from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
+from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, GpuCondition, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
+_ENDS: Final = ("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2")
+"""They end a context with all that is in it: however often it was retained, and by giving back the last hold on it."""
 _TO_STAY: Final = (
     ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
     "register it anew with memory that is there"
@@ -41,36 +42,73 @@ _TO_STAY: Final = (
 """What to do when a copy of a client's memory fails."""
 
 
+class _Lost(Failed):
+    """Its context was lost in another call."""
+
+
 class _Device:
     """One GPU: its primary context, kept, and streams of our own for short and long copies.
 
-    lent: parts of it (`Allocated`), counted by the thread of long calls; over: done when it is lost, and they are gone.
+    over: done when it is lost, and the thread of long calls has ended its context, or the driver has refused that.
     """
 
-    def __init__(self, driver: Driver, number: int, lanes: Lanes, on_lost: Callable[[int], None]) -> None:
-        """on_lost: called, in any thread, with `number` when a call has found the context lost."""
+    def __init__(self, driver: Driver, number: int, lanes: Lanes, on_lost: Callable[[], None]) -> None:
+        """on_lost: called, in any thread, when a call has found the context lost.
+
+        Raises Failed, and nothing of it stays then.
+        """
         self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
-        self._on_lost = partial(on_lost, number)
+        self._on_lost = on_lost
         self.lost, self._losing = "", threading.Lock()
-        self.lent = 0
-        self._borrowed: dict[int, dict[object, Holder]] = {}  # by where each of these is: its holders
+        self._under_way: list[str] = []  # uses of the context
+        self._lent: dict[int, dict[object, Holder]] = {}  # `Allocated`, by where each is: its holders
         self.over: Future[None] = Future()
-        self._is_reset = False
-        self._left: deque[Unclosed] = deque(maxlen=limits.GPU_REFUSALS_MAX)  # of what is open until the context goes
+        self._is_reset, self._resetting = False, threading.Lock()
+        # Of what is open until the context goes, while somebody may ask for it.
+        self._left: weakref.WeakValueDictionary[int, Unclosed] = weakref.WeakValueDictionary()
         self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
         device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
-        self._context = ctypes.c_void_p()
-        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
         self.uuid = driver.uuid(device)
-        self._short, self._long = ctypes.c_void_p(), ctypes.c_void_p()
-        driver.call("cuCtxSetCurrent", self._context)
-        for stream in (self._short, self._long):  # not by `call`: what was never used is not lost
-            driver.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        self._context, self._short, self._long = (ctypes.c_void_p() for _ in range(3))
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        try:  # not by `call`: what was never used is not lost
+            driver.call("cuCtxSetCurrent", self._context)
+            for stream in (self._short, self._long):
+                driver.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        except Failed:
+            for each in _ENDS:
+                with suppress(Failed):  # the first reason is told
+                    driver.call(each, device)
+            raise
+
+    @contextmanager
+    def used(self, what: str) -> Iterator[None]:
+        """In the context, by `what`, in any thread: CUDA forbids that it is reset meanwhile.  Raises _Lost."""
+        with self._losing:
+            self.check_kept()
+            self._under_way.append(what)
+        try:
+            yield
+        finally:
+            with self._losing:
+                self._under_way.remove(what)
+                ends = self.lost and not self._under_way
+            if ends:
+                self.lanes.long.post(self._end)
+
+    def check_kept(self) -> None:
+        """Raises _Lost."""
+        if self.lost:
+            raise _Lost(f"the server has lost {self._name} in an earlier call ({self.lost})")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """A call in this device's context, which it may find lost."""
+        """A call in this device's context, which it may find lost.  Raises Failed."""
+        with self.used(f"{name}{self.lanes.purpose}"):
+            self._call(name, *arguments)
+
+    def _call(self, name: str, *arguments: Any) -> None:
         try:
             self._driver.call("cuCtxSetCurrent", self._context)
             self._driver.call(name, *arguments)
@@ -88,25 +126,24 @@ class _Device:
         self.lanes.losses.lost(self.lanes.doing, reason)
         self._on_lost()
 
-    def works(self) -> None:
-        """A call has ended well.  Another thread may find at this moment that it is lost: that is told behind this."""
-        with self._losing:
-            if not self.lost:
-                self.lanes.losses.works()
-
-    def copy(self, name: str, to: int, source: int, nbytes: int, remedy: str) -> None:
-        """remedy: of a failure, behind the driver's reason.  Raises Internal."""
-        if self.lost:
-            raise Internal(
-                f"copying {nbytes} bytes of GPU memory failed: the server has lost {self._name} in an "
-                f"earlier call ({self.lost}); regions there must be unregistered and registered again"
-            )
+    def copy(self, name: str, to: int, source: int, nbytes: int, *of: _Memory) -> None:
+        """of: what is at its ends, and not in the host.  Raises Internal."""
         stream = self._short if nbytes <= tuning.SHORT_GPU_COPY_BYTES_MAX else self._long
+        devices = {each.on for each in of}
+        what = f"a copy of {nbytes} bytes{self.lanes.purpose}"
         try:
-            self.call(name, to, source, nbytes, stream)
-            self.call("cuStreamSynchronize", stream)
+            with ExitStack() as uses:
+                for each in devices:
+                    uses.enter_context(each.used(what))
+                self._call(name, to, source, nbytes, stream)
+                self._call("cuStreamSynchronize", stream)
+                for each in devices:
+                    each.check_kept()  # else nobody knows what was copied
         except Failed as error:
-            if error.is_full:
+            remedy = next((each.remedy for each in of if each.remedy), "")
+            if isinstance(error, _Lost):
+                remedy = "; regions there must be unregistered and registered again"
+            elif error.is_full:
                 remedy = f". {self._name} has no room for what the driver needs: free memory there, and try again"
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
 
@@ -119,8 +156,7 @@ class _Device:
 
     def lends(self, memory: Allocated, base: int) -> Callable[[], object]:
         """The same of memory that others may have open: while it is there, a lost context is not reset."""
-        self.lent += 1
-        self._borrowed[base] = memory.holders
+        self._lent[base] = memory.holders
         return self._at_end_of(memory, partial(self._take_back, base))
 
     def _at_end_of(self, memory: _Memory, work: Callable[[], None]) -> Callable[[], object]:
@@ -129,28 +165,26 @@ class _Device:
         return ending
 
     def _close(self, base: int, unclosed: Unclosed) -> None:
-        refusal = self.lost or self._give_back("cuIpcCloseMemHandle", base)
+        refusal = self._give_back("cuIpcCloseMemHandle", base)
         if refusal and not self._is_reset:
             unclosed[self] = Refusal(By.SERVER, "the server", refusal)
-            self._left.append(unclosed)
+            self._left[id(unclosed)] = unclosed
             self._end()
 
     def _take_back(self, base: int) -> None:
-        if not self.lost:
-            self._give_back("cuMemFree_v2", base)
-        self.lent -= 1
-        self._borrowed.pop(base, None)
+        self._give_back("cuMemFree_v2", base)
+        del self._lent[base]
         self._end()
 
     def _end(self) -> None:
-        """A lost context goes, with all that is open there, when others have nothing open that was lent of it."""
-        if not self.lost or self.lent:
+        """A lost context goes, with all that is open there, when it is not used, and others have nothing of it open."""
+        if not self.lost or self._lent or self._under_way:
             return
         try:
             self.reset()
         except Failed as error:
             self.lanes.losses.fails(str(error), is_full=error.is_full)
-            for unclosed in self._left:
+            for unclosed in list(self._left.values()):
                 unclosed[self] = Refusal(By.SERVER, "the server", str(error))
         if not self.over.done():
             self.over.set_result(None)
@@ -172,12 +206,13 @@ class _Device:
     @property
     def stays(self) -> str:
         """Why a lost context must stay; "" where it need not."""
-        if not self.lost or not self.lent:
+        lent, under_way = len(self._lent), list(self._under_way)
+        if not self.lost or not (lent or under_way):
             return ""
-        lost = (
-            f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
-            "that it lent there are still in use: it begins anew when "
-        )
+        lost = f"the server has lost {self._name} in an earlier call ({self.lost}), and "
+        if under_way:
+            return f"{lost}another one there has not ended ({under_way[0]}): it begins anew when that has"
+        lost += f"{lent} parts of memory that it lent there are still in use: it begins anew when "
         if lingering := self._lingering:
             return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}"
         return f"{lost}the instances that have them have ended, as they were told to"
@@ -185,7 +220,7 @@ class _Device:
     @property
     def _lingering(self) -> list[str]:
         """The killed processes that have not ended, and have what it lent."""
-        holders = [each for holders in list(self._borrowed.values()) for each in list(holders.values())]
+        holders = [each for holders in list(self._lent.values()) for each in list(holders.values())]
         return sorted({each.lingers for each in holders if each.lingers})
 
     def check_anew(self) -> None:
@@ -196,11 +231,14 @@ class _Device:
 
     def reset(self) -> None:
         """A lost context makes room for a new one.  Raises Failed."""
-        if not self._is_reset:
-            self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
-            self._is_reset = True
-        while self._left:
-            self._left.popleft().pop(self, None)
+        with self._resetting:
+            if not self._is_reset:
+                for each in _ENDS:
+                    self._driver.call(each, self._number)
+                self._is_reset = True
+        for unclosed in list(self._left.values()):
+            unclosed.pop(self, None)
+        self._left.clear()
 
 
 def _others(count: int) -> str:
@@ -220,23 +258,23 @@ class _Memory:
     remedy = ""  # of a copy that fails
 
     def __init__(self, device: _Device, base: int, nbytes: int) -> None:
-        self._device, self._base, self.nbytes = device, base, nbytes
+        self.on, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
         self.holders: dict[object, Holder] = {}
-        self.unclosed: Unclosed = {}
+        self.unclosed = Unclosed()
         self.gone = Gone()
 
     def lane(self, nbytes: int) -> Lane:
         """See DeviceMemory."""
-        return self._device.lanes.of(nbytes)
+        return self.on.lanes.of(nbytes)
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
-        self._device.copy("cuMemcpyDtoHAsync_v2", address, self._base + offset, nbytes, self.remedy)
+        self.on.copy("cuMemcpyDtoHAsync_v2", address, self._base + offset, nbytes, self)
 
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
-        self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes, self.remedy)
+        self.on.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes, self)
 
     def from_device(self, offset: int, source: _Memory, start: int, nbytes: int) -> None:
         """See DeviceMemory.  By way of the host where the two overlap: CUDA does not say what a copy gives then."""
@@ -246,7 +284,7 @@ class _Memory:
             source.to_host(start, ctypes.addressof(crossing), nbytes)
             self.from_host(offset, ctypes.addressof(crossing), nbytes)
         else:
-            self._device.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes, self.remedy or source.remedy)
+            self.on.copy("cuMemcpyDtoDAsync_v2", to, at, nbytes, self, source)
 
 
 @contextmanager
@@ -296,23 +334,7 @@ class Allocated(_Memory):
     @property
     def is_lost(self) -> bool:
         """Whether its GPU can be used no more, so that it has gone."""
-        return bool(self._device.lost)
-
-
-_Made = TypeVar("_Made", _Opened, Allocated)
-
-
-class GpuCondition(NamedTuple):
-    """How the server gets on with a GPU.
-
-    losses: how often it has lost it; is_lost: it has not used it again since, or could never use it; hangs: it has not
-    ended a call for limits.GPU_TOLD_SECONDS.
-    """
-
-    device: int
-    losses: int
-    is_lost: bool
-    hangs: bool
+        return bool(self.on.lost)
 
 
 class Cuda:
@@ -345,11 +367,13 @@ class Cuda:
     async def ready(self, device: int, seconds: float | None) -> None:
         """See Devices; `allocate` wants it, too."""
         known = self._devices.get(device)
-        if known is not None and known.lost and known.lent:
+        if known is not None and known.lost and not known.over.done():
             if known.gone is None:
                 known.gone = asyncio.wrap_future(known.over)
             await asyncio.wait({known.gone}, timeout=seconds)
-            known.check_anew()
+            if not known.over.done():
+                known.check_anew()
+                raise Unavailable(str(self.waits(device)))
 
     def waits(self, device: int) -> Waits:
         """See Devices."""
@@ -374,7 +398,7 @@ class Cuda:
                 "has lost may need that"
             ) from error
         try:
-            return self._working(on, _Opened(on, handle))
+            return _Opened(on, handle)
         except Failed as error:
             lost = bool(on.lost)
             raise Unopened(str(error), is_full=error.is_full, is_lost=lost, unclosed=error.unclosed) from error
@@ -398,26 +422,17 @@ class Cuda:
     def allocate(self, device: int, nbytes: int) -> Allocated:
         """Memory on a GPU by its number here, for other processes to open.  Raises Unavailable."""
         try:
-            on = self._device(device)
-            return self._working(on, Allocated(on, nbytes))
+            return Allocated(self._device(device), nbytes)
         except Failed as error:
             raise Unavailable(f"allocating {nbytes} bytes of GPU memory failed: {error}") from error
 
     def conditions(self) -> list[GpuCondition]:
         """Of the GPUs that were used, or tried.  Waits for none."""
-        return [
-            GpuCondition(number, lanes.losses.count, lanes.losses.is_down, lanes.hang)
-            for number, lanes in self._lanes.items()
-            if lanes.are_used
-        ]
-
-    def _working(self, on: _Device, made: _Made) -> _Made:
-        """What a device has just made: one that is begun anew works, then."""
-        on.works()
-        return made
+        return [lanes.condition for lanes in self._lanes.values() if lanes.are_used]
 
     def _device(self, number: int) -> _Device:
         """One whose context was lost is begun anew.  Raises Failed, Unavailable."""
+        lanes = self._lanes[number]
         with self._turns[number]:
             known = self._devices.get(number)
             try:
@@ -426,14 +441,13 @@ class Cuda:
                     known.reset()
                     del self._devices[number]
                 if number not in self._devices:
-                    self._devices[number] = _Device(self._driver, number, self._lanes[number], self._tell_lost)
+                    made = _Device(self._driver, number, lanes, lambda: self._on_lost(number))
+                    lanes.losses.works()  # before somebody else can find it lost
+                    self._devices[number] = made
             except Failed as error:
-                self._lanes[number].losses.fails(str(error), is_full=error.is_full)
+                lanes.losses.fails(str(error), is_full=error.is_full)
                 raise
             return self._devices[number]
-
-    def _tell_lost(self, number: int) -> None:
-        self._on_lost(number)
 
 
 def _nobody_lends(number: int) -> None:

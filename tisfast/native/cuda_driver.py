@@ -32,6 +32,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
     "cuDevicePrimaryCtxReset_v2": (ctypes.c_int,),
+    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
     "cuCtxSetCurrent": (ctypes.c_void_p,),
     "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
     "cuStreamSynchronize": (ctypes.c_void_p,),

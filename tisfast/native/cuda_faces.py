@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 from tisfast.executor import Lane
 
@@ -62,8 +62,10 @@ class Refusal(NamedTuple):
     reason: str
 
 
-Unclosed: TypeAlias = "dict[object, Refusal]"
-"""By process.  Whoever has put one in takes it out when the memory is closed."""
+class Unclosed(dict[object, Refusal]):
+    """Refusals by process.  Whoever has put one in takes it out when the memory is closed."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Waits(NamedTuple):
@@ -135,7 +137,8 @@ class Devices(Protocol):
         """Where `open` is to be called."""
 
     async def ready(self, device: int, seconds: float | None) -> None:
-        """Before `open`: a GPU that was lost begins anew when nobody has memory open that was lent there.
+        """Before `open`: a GPU that was lost begins anew when no call there is under way, and nobody has memory open
+        that was lent there.
 
         That is waited for so many seconds at most, None: until it is so.  Raises Unavailable.
         """

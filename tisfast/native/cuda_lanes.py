@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from tisfast import limits, tuning
 from tisfast.executor import Lane, Watch
@@ -42,9 +42,9 @@ class Losses:
         return self._since is not None
 
     @property
-    def is_down(self) -> bool:
-        """The same, or it has never worked."""
-        return self.is_lost or bool(self._unusable)
+    def is_unusable(self) -> bool:
+        """Whether it was tried, and has never worked."""
+        return bool(self._unusable) and not self.is_lost
 
     def lost(self, what: str, reason: str) -> None:
         """A context is lost.  what: the call was for that has found it, "" where nobody has said so."""
@@ -76,7 +76,7 @@ class Losses:
         )  # fmt: skip
 
     def works(self) -> None:
-        """A call has ended well."""
+        """The server has made a context there."""
         with self._turn:
             since, self._since = self._since, None
             was_unusable, self._unusable = self._unusable, ""
@@ -90,12 +90,26 @@ class Losses:
             log.info("the server can use %s now", self._whose)
 
 
+class GpuCondition(NamedTuple):
+    """How the server gets on with a GPU.
+
+    losses: how often it has lost it; is_lost: it has no new context since; is_unusable: it has never had one, and has
+    tried; hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
+    """
+
+    device: int
+    losses: int
+    is_lost: bool
+    is_unusable: bool
+    hangs: bool
+
+
 class Lanes:
     """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one."""
 
     def __init__(self, number: int) -> None:
         most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
-        self.losses = Losses(whose)
+        self._number, self.losses = number, Losses(whose)
         watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late, self._say_over)
         self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
         self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
@@ -115,14 +129,20 @@ class Lanes:
         return self.short.has_begun or self.long.has_begun
 
     @property
-    def hang(self) -> bool:
-        """Whether one has been at a call for so long that it is told."""
-        return max(self.short.seconds, self.long.seconds) >= limits.GPU_TOLD_SECONDS
+    def condition(self) -> GpuCondition:
+        """What is told of the GPU."""
+        hangs = max(self.short.seconds, self.long.seconds) >= limits.GPU_TOLD_SECONDS
+        return GpuCondition(self._number, self.losses.count, self.losses.is_lost, self.losses.is_unusable, hangs)
 
     @property
     def doing(self) -> str:
         """What the call is for that this thread makes; "" where nobody has said so."""
         return self.short.doing or self.long.doing
+
+    @property
+    def purpose(self) -> str:
+        """The same, behind the name of that call."""
+        return f" for {self.doing}" if self.doing else ""
 
     def _say_late(self, lane: Lane, what: str, others: int) -> None:
         _say_late(self._call(lane, what), lane, others)

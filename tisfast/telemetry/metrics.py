@@ -122,7 +122,11 @@ class GpuFace(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """It has not used it again since, or could never use it."""
+        """It has no new context since."""
+
+    @property
+    def is_unusable(self) -> bool:
+        """It has never had one, and has tried."""
 
     @property
     def hangs(self) -> bool:
@@ -307,7 +311,7 @@ class MetricsCollector:
             down = [
                 ({**labels, "reason": reason}, int(is_so))
                 for each, labels in known
-                for reason, is_so in (("lost", each.is_lost), ("hangs", each.hangs))
+                for reason, is_so in (("lost", each.is_lost), ("unusable", each.is_unusable), ("hangs", each.hangs))
             ]
             text = "Times that the server itself has lost a GPU"
             yield family("tisfast_gpu_losses", text, "counter", losses, suffix="_total")

@@ -169,13 +169,19 @@ int cuDevicePrimaryCtxRetain(struct context **context, int device)
     return OK;
 }
 
+static void destroy(int device)
+{
+    streams_reset(device);
+    memory_reset(device);
+}
+
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
     BEGIN();
     if (device < 0 || device >= DEVICES_MAX || atomic_load(&contexts[device].retained) < 1)
         return INVALID_CONTEXT;
     if (atomic_fetch_sub(&contexts[device].retained, 1) == 1)
-        memory_reset(device);
+        destroy(device);
     return OK;
 }
 
@@ -194,7 +200,7 @@ int cuDevicePrimaryCtxReset_v2(int device)
     BEGIN();
     if (device < 0 || device >= DEVICES_MAX)
         return INVALID_DEVICE;
-    memory_reset(device);
+    destroy(device);
     return OK;
 }
 

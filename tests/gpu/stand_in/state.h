@@ -26,7 +26,8 @@ enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 
 enum counter {
     HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, HOST_BYTES, PINNED_COPIES, ALLOCATED, FREED, OPENED, CLOSED,
     USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED,
-    OPERATIONS_HELD, USED_UNPINNED, FREED_WHILE_OPEN, FAULTS_MET, MANAGERS_BEGUN, MANAGERS_ENDED, COUNTERS
+    OPERATIONS_HELD, USED_UNPINNED, FREED_WHILE_OPEN, FAULTS_MET, MANAGERS_BEGUN, MANAGERS_ENDED,
+    RESET_WHILE_USED, COUNTERS
 };
 
 struct allocation {
@@ -90,10 +91,11 @@ int memory_write(device_pointer to, const void *host, size_t nbytes);
  * and the driver refuses to copy. */
 int memory_is_pinned(const void *host, size_t nbytes);
 
-/* The context of a device is gone, and with it what was opened or allocated there. */
 /* Bytes of a device that living processes have.  Locked. */
 uint64_t memory_in_use(struct state *state, uint32_t device);
+/* The context of a device is gone, and with it what was opened or allocated there, and its streams. */
 void memory_reset(int device);
+void streams_reset(int device);
 
 #define BEGIN() do { int refused = state_begin(__func__); if (refused) return refused; } while (0)
 #define CONTEXT() do { if (context_device() < 0) return INVALID_CONTEXT; } while (0)

@@ -32,6 +32,7 @@ struct stream {
     struct operation *first, **last;
     int busy, ending, failed; /* failed: what the next call that waits answers, as the driver does */
     int capturing;            /* what is queued goes into a graph; BROKEN: the capture was invalidated */
+    int on;                   /* the device whose context it is in; -1: none */
 };
 
 struct handle_of_event { uint32_t row; };
@@ -167,7 +168,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static struct stream *make(void)
+static struct stream *make(int on)
 {
     struct stream *stream = calloc(1, sizeof *stream);
     if (!stream)
@@ -175,6 +176,7 @@ static struct stream *make(void)
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->news, NULL);
     stream->last = &stream->first;
+    stream->on = on;
     if (pthread_create(&stream->thread, NULL, work, stream)) {
         free(stream);
         return NULL;
@@ -186,7 +188,7 @@ static struct stream *make(void)
     return stream;
 }
 
-static void make_standard(void) { standard = make(); }
+static void make_standard(void) { standard = make(-1); }
 
 /* 0, 1 and 2 are the driver's names for its own streams. */
 static struct stream *stream_of(struct stream *given)
@@ -288,7 +290,7 @@ int cuStreamCreate(struct stream **stream, unsigned flags)
     BEGIN();
     CONTEXT();
     (void)flags;
-    *stream = make();
+    *stream = make(context_device());
     if (*stream)
         state_count(STREAMS_MADE, 1);
     return *stream ? OK : OUT_OF_MEMORY;
@@ -314,6 +316,36 @@ int cuStreamDestroy_v2(struct stream *given)
     free(stream);
     state_count(STREAMS_ENDED, 1);
     return OK;
+}
+
+/* CUDA forbids that others use the context meanwhile: that is counted, and what is queued is dropped.  They may hold the
+ * stream still, so it is not given back. */
+void streams_reset(int device)
+{
+    struct stream **at = &streams;
+    pthread_mutex_lock(&all);
+    while (*at) {
+        struct stream *stream = *at;
+        if (stream->on != device) {
+            at = &stream->next;
+            continue;
+        }
+        *at = stream->next;
+        pthread_mutex_lock(&stream->lock);
+        state_count(RESET_WHILE_USED, stream->first || stream->busy);
+        stream->ending = 1;
+        while (stream->first) {
+            struct operation *each = stream->first;
+            stream->first = each->next;
+            free(each);
+        }
+        stream->last = &stream->first;
+        pthread_cond_broadcast(&stream->news);
+        pthread_mutex_unlock(&stream->lock);
+        pthread_detach(stream->thread);
+        state_count(STREAMS_ENDED, 1);
+    }
+    pthread_mutex_unlock(&all);
 }
 
 int cuStreamSynchronize(struct stream *given)
