@@ -28,7 +28,7 @@ from tisfast import limits, tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
-from tisfast.native.cuda_faces import NOT_ENDED, By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits
+from tisfast.native.cuda_faces import By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits, have_ended
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
@@ -174,12 +174,13 @@ class _Device:
         """Why a lost context must stay; "" where it need not."""
         if not self.lost or not self.lent:
             return ""
+        parts, are = ("1 part", "is") if self.lent == 1 else (f"{self.lent} parts", "are")
         lost = (
-            f"the server has lost {self._name} in an earlier call ({self.lost}), and {self.lent} parts of memory "
-            "that it lent there are still in use: it begins anew when "
+            f"the server has lost {self._name} in an earlier call ({self.lost}), and {parts} of memory that it lent "
+            f"there {are} still in use: it begins anew when "
         )
         if lingering := self._lingering:
-            return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}"
+            return f"{lost}{have_ended(lingering)}"
         return f"{lost}the instances that have them have ended, as they were told to"
 
     @property
@@ -201,10 +202,6 @@ class _Device:
             self._is_reset = True
         while self._left:
             self._left.popleft().pop(self, None)
-
-
-def _others(count: int) -> str:
-    return f", and {count} more such processes have" if count else ""
 
 
 def _let_go(lanes: Lanes, work: Callable[[], None], what: str, gone: Gone) -> None:
