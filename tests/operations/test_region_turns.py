@@ -108,6 +108,28 @@ def test_the_requests_of_an_instance_are_walked_over_once_for_all_who_wait_alike
     assert len(caplog.messages) == 1
 
 
+def test_the_requests_of_an_instance_are_walked_over_once_for_all_names(regions, many):
+    """And who is told something makes way for others in between."""
+
+    async def wait():
+        files = await many()
+        instance = Instance("m_0_0", [each.memory for each in files])
+        waiting = [regions.unregister_cuda(f"r{at:02}") for at in range(REGIONS)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        turns = await turns_until(lambda: all(each.done() for each in waiting))
+        for each in files:
+            each.memory.holders.clear()
+        del each
+        files.clear()
+        await regions.unregister_cuda("")
+        assert {type(each.exception()) for each in waiting} == {Unavailable}
+        return turns, instance.walks
+
+    turns, walks = registered(wait)
+    assert turns >= REGIONS - 1
+    assert walks <= 2  # for the log; again for the answers, where that is more than a second ago
+
+
 def test_what_is_told_of_many_regions_is_made_in_slices_once(regions, device, many, monkeypatch):
     async def wait():
         files, asked = await many(), []

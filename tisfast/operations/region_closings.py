@@ -274,7 +274,7 @@ class Closings:
         if is_late and not self._is_ended:
             if number > row.logged:
                 row.logged = number
-                await self._outcome(asyncio.ensure_future(self._log(row, number)))
+                await self._outcome(asyncio.ensure_future(self._log(begun, row, number)))
             is_late = await self._is_late(closed, begun + limits.GPU_REGION_SECONDS_MAX)
         if is_late or row.refused:
             when = _When.CLOSED if not is_late else _When.END if self._is_ended else _When.LATE
@@ -307,12 +307,12 @@ class Closings:
 
     # ---- what they are told
 
-    async def _log(self, row: _Row, number: int) -> None:
-        """What takes long and the log does not have yet."""
+    async def _log(self, begun: float, row: _Row, number: int) -> None:
+        """What takes long and the log does not have yet, for who has waited since `begun`."""
+        told = Told()
+        unlogged = (each for each in row.late(number) if not each.is_logged)
         async with self._turn:
-            told, look = Told(), self._looked(time.monotonic())
-            unlogged = (each for each in row.late(number) if not each.is_logged)
-            await _in_slices(self._ask(unlogged, look.uses, told, logs=True))
+            await _in_slices(self._ask(unlogged, self._looked(begun).uses, told, logs=True))
         if told.late:
             log.warning("%s", told.within(limits.GPU_TOLD_SECONDS))
 
@@ -331,15 +331,15 @@ class Closings:
 
     async def _make(self, look: _Look, row: _Row, number: int, when: _When) -> TisError | None:
         told = Told()
+        late = row.late(number) if when is not _When.CLOSED else ()
         async with self._turn:
-            if when is not _When.CLOSED:
-                await _in_slices(self._ask(row.late(number), look.uses, told))
-            await _in_slices(self._ask_refused(list(row.refused), number, told))
-        late = "" if not told.late else told.to_the_end if when is _When.END else told.to_wait
-        if not late and not told.refused:
+            await _in_slices(self._ask(late, look.uses, told))
+            await _in_slices(self._ask_refused(row, number, told))
+        text = "" if not told.late else told.to_the_end if when is _When.END else told.to_wait
+        if not text and not told.refused:
             return None
-        text = told.behind(late, is_of_all=row is self._all)
-        return Unavailable(text) if late else Internal(text)
+        kind = Unavailable if text else Internal
+        return kind(told.behind(text, is_of_all=row is self._all))
 
     def _ask(self, late: Iterable[Closing], uses: Uses, told: Told, *, logs: bool = False) -> Iterator[None]:
         for batch in list(self._batches):
@@ -352,8 +352,8 @@ class Closings:
                 each.is_logged |= logs
             yield
 
-    def _ask_refused(self, refused: Iterable[Closing], number: int, told: Told) -> Iterator[None]:
-        for each in refused:
+    def _ask_refused(self, row: _Row, number: int, told: Told) -> Iterator[None]:
+        for each in list(row.refused):
             if each.number <= number < each.over:
                 if refusals := each.refusals:
                     told.refuse(each.name, refusals)
@@ -364,6 +364,6 @@ class Closings:
 
 
 async def _in_slices(pieces: Iterator[None]) -> None:
+    """Others have their turn behind it, too: many may wait for such work of their own."""
     made = in_slices(pieces, len, tuning.LOOP_SLICE_SECONDS)
-    if asyncio.isfuture(made):
-        await made
+    await (made if asyncio.isfuture(made) else asyncio.sleep(0))
