@@ -118,6 +118,29 @@ def test_a_killed_process_that_does_not_end_has_the_memory_until_it_has(started,
     assert len(ends) == 1  # the log says nothing of those that end when they are told to
 
 
+def test_a_killed_process_that_does_not_end_hides_no_instance_that_uses_the_memory(started, tmp_path):
+    """The instance goes on with the region: who frees that loses it."""
+    server, client = started()
+    pid = server.worker("m_0_0")
+    with unkillable(pid):
+        kill_it(server, client, tmp_path)
+        lingers(server, pid)
+        until(lambda: server.worker("m_0_0") != pid, "there is another one")
+        (tmp_path / "hang").touch()
+        answer = client.async_infer("m", **asked(tritonclient.http), request_id="hangs")
+        until((tmp_path / "begun").exists, "it executes")
+        status, told = server.ask("POST", UNREGISTER, {})
+        (tmp_path / "hang").unlink()
+        answer.get_result()
+        assert status == 503
+        assert told["error"].partition("to wait again: ")[2] == (
+            f"requests use it in instance m_0_0; instance m_0_0 of model 'm' (pid {pid}) has it open still: killed, "
+            "but not ended, most likely in a call of a GPU's driver that hangs. One whose client has left is executed "
+            f"to its end, and a model may keep inputs (--execution-timeout-secs ends an instance that hangs). {LOOK}"
+        )
+    assert server.ask("POST", UNREGISTER, {}) == (200, {})
+
+
 def test_who_waits_when_the_process_ends_at_last_is_told_that_all_is_closed(started, tmp_path):
     server, client = started(seconds=60)
     pid = server.worker("m_0_0")

@@ -18,7 +18,8 @@ from tests.system.helpers import until
 from tisfast.errors import Internal, Unavailable
 from tisfast.native.cuda import Cuda
 from tisfast.native.region import DeviceRegion
-from tisfast.operations.region_closings import Removed, closings
+from tisfast.operations.memory_closing import Closer, Uses
+from tisfast.operations.slices import Pieces
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 
@@ -92,9 +93,9 @@ def test_a_gpu_that_is_lost_while_it_hangs_closes_what_was_unregistered_with_its
         del opened
         lane.post(lambda: begun.set() or over.wait(60))
         await asyncio.to_thread(begun.wait, 60)
-        removed = [Removed(region)]
+        left = [region]
         del region
-        ((_, closing),) = closings(cuda, removed)
+        closing = Closer(cuda, Pieces()).closed(left)
         if finds == "copy":
             stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
             with pytest.raises(Internal, match="unspecified launch failure"):
@@ -105,7 +106,7 @@ def test_a_gpu_that_is_lost_while_it_hangs_closes_what_was_unregistered_with_its
         for _ in range(4):
             await lane.passed()
         assert not closing.done.done()
-        assert "1 parts of memory that it lent there are still in use" in str(closing.waits())
+        assert "1 part of memory that it lent there is still in use" in str(closing.waits(Uses()))
         del lent
         await closing.done
         assert closing.refusals == []

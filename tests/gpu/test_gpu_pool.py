@@ -300,7 +300,7 @@ def test_a_gpu_that_is_lost_and_in_use_for_too_long_is_told(lending, stand_in, m
         lose(allocating, stand_in)
         with monkeypatch.context() as short:
             short.setattr("tisfast.limits.GPU_LOST_SECONDS_MAX", 0.1)
-            text = r"has lost GPU 0 in an earlier call \(.*launch failure\), and 1 parts of memory that it lent there"
+            text = r"has lost GPU 0 in an earlier call \(.*launch failure\), and 1 part of memory that it lent there"
             assert re.search(text, (await one.borrows(pool, uuid))["error"])
         with pytest.raises(Unavailable, match=text):
             allocating.open(kept.handle, 0)

@@ -508,7 +508,7 @@ def test_who_waits_in_vain_for_a_lost_gpu_leaves_nothing(library, driver):
         nonlocal lent
         before = futures()
         for _ in range(1000):
-            with pytest.raises(Unavailable, match="1 parts of memory that it lent there are still in use"):
+            with pytest.raises(Unavailable, match="1 part of memory that it lent there is still in use"):
                 await cuda.ready(0, 0)
         assert futures() - before < 10  # one for all of them, and what the last wait has
         waiting = [asyncio.ensure_future(cuda.ready(0, 60)) for _ in range(2)]

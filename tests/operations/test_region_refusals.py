@@ -92,7 +92,7 @@ def test_the_remedy_is_of_the_processes_that_have_it_open(regions, register, who
     registered(refused)
 
 
-def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regions, register):
+def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regions, register, monkeypatch):
     async def refused():
         for each in range(40):
             refusal = Refusal(By.INSTANCE, f"instance m_{each:02}_0", "cuIpcCloseMemHandle: 1")
@@ -106,6 +106,7 @@ def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regi
         assert f"refuses that in {shown} and 32 others. Do not free the memory" in str(told.exception())
         assert turns >= 40 // tuning.LOOP_SLICE_PIECES
 
+    monkeypatch.setattr("tisfast.tuning.LOOP_SLICE_SECONDS", 0)
     registered(refused)
 
 
@@ -125,6 +126,62 @@ def test_refusals_are_told_also_where_the_server_ends_between_two_turns(regions,
             await told
 
     registered(ends)
+
+
+REFUSED = (
+    "Besides, shared memory region 'c' unregistered, but not closed: the driver refuses that in instance m_0_0 of "
+    "model 'm' (pid 7) (no). Do not free the memory before this process has ended: end that process by its pid"
+)
+
+
+@pytest.mark.parametrize("when", ["late", "end"])
+def test_a_refusal_is_told_also_while_another_region_is_not_closed(regions, register, monkeypatch, when):
+    """Its client would take it for closed, as the answer names only the other one."""
+
+    async def both():
+        (await register("c"))["who"] = INSTANCE
+        await register("d")
+        kept = regions.table.get("d").file
+        monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1 if when == "late" else 60)
+        monkeypatch.setattr("tisfast.limits.GPU_TOLD_SECONDS", 0.05)
+        told = regions.unregister_cuda("")
+        await comes_true(lambda: [each for each in regions.unfinished() if "'c'" in each] == [])
+        if when == "end":
+            regions._tell_end()
+        with pytest.raises(Unavailable) as error:
+            await told
+        del kept
+        await comes_true(lambda: not regions.unfinished())
+        return str(error.value)
+
+    late = "closed within 0.1 s; do not free" if when == "late" else "closed before the server ends: free the memory"
+    text = registered(both)
+    assert text.startswith(f"shared memory region 'd' unregistered, but not {late}")
+    assert REFUSED in text and text.endswith(BY_NAME)
+
+
+def test_who_waits_already_is_told_of_a_refusal_also_where_the_name_is_used_again(regions, register):
+    """It may be its memory, as far as the server knows."""
+
+    async def again():
+        (await register("c"))["who"] = INSTANCE
+        await register("d")
+        kept = regions.table.get("d").file
+        waits = regions.unregister_cuda("")
+        with pytest.raises(Internal, match="'c' unregistered, but not closed"):
+            await regions.unregister_cuda("c")
+        await register("c")
+        await regions.unregister_cuda("c")
+        later = regions.unregister_cuda("")
+        assert not waits.done()
+        del kept
+        with pytest.raises(Internal, match="^shared memory region 'c' unregistered, but not closed: the driver"):
+            await waits
+        await later
+        await regions.unregister_cuda("")
+        assert len(regions._closings) == len(regions._closings._told) == 0
+
+    registered(again)
 
 
 @pytest.mark.parametrize("again", [False, True])

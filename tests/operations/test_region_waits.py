@@ -13,7 +13,9 @@ from tests.operations.helpers import BY_NAME, registered
 from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.executor import Lane
-from tisfast.native.cuda_faces import Holder
+from tisfast.native.cuda_faces import By, Holder, Refusal, Waits
+from tisfast.native.cuda_lanes import HANGS
+from tisfast.operations.region_words import TO_ITS_END
 from tisfast.operations.regions import ClientRegions
 
 
@@ -147,7 +149,7 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
             ([1, 2], " in instances m_0_1 and m_0_2"),
         ):
             for at in uses:
-                memory.holders[at] = Holder(f"m_0_{at}", None, uses=memory.__eq__)
+                memory.holders[at] = Holder(f"m_0_{at}", None, uses=lambda: [{id(memory)}])
             with pytest.raises(Unavailable, match=f"not closed within 0.1 s; .*: requests use it{who}. One whose"):
                 await regions.unregister_cuda("c")
         memory = None
@@ -156,6 +158,105 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
         await regions.unregister_cuda("c")
 
     registered(used)
+
+
+KILLED = (
+    "instance m_0_0 of model 'm' (pid 7) has it open still: killed, but not ended, most likely in a call of a GPU's "
+    "driver that hangs"
+)
+FREE = ". Free the memory when this process has ended"
+
+
+@pytest.mark.parametrize("more", ["", "requests", "instance", "refusal"])
+def test_who_waits_for_a_killed_process_may_free_the_memory_only_if_nothing_else_has_it(
+    regions, device, monkeypatch, more
+):
+    async def lingers():
+        await regions.register_cuda("c", device.handle("a"), 0, 10)
+        short(monkeypatch)
+        file = regions.table.get("c").file
+        memory = file.memory
+        memory.holders[1] = Holder("m_0_0", None, "instance m_0_0 of model 'm' (pid 7)")
+        if more in ("requests", "instance"):
+            memory.holders[2] = Holder("n_0_0", None, uses=lambda: [{id(memory)}])
+        if more == "refusal":
+            memory.unclosed["n"] = Refusal(By.INSTANCE, "instance n_0_0 of model 'n' (pid 8)", "no")
+        if more != "requests":
+            del file
+        with pytest.raises(Unavailable, match="'c' unregistered, but not closed within 0.1 s") as told:
+            await regions.unregister_cuda("c")
+        memory.holders.clear()
+        memory.unclosed.clear()
+        file = memory = None
+        await regions.unregister_cuda("c")
+        return str(told.value).partition("to wait again: ")[2]
+
+    told = registered(lingers)
+    if more == "requests":
+        assert told == f"requests use it in instance n_0_0; {KILLED}. {TO_ITS_END}. {HANGS}"
+    elif more == "instance":
+        behind = "instance n_0_0 had it open and closes it behind the batch that is executed, which takes long "
+        assert told == f"{behind}(--execution-timeout-secs ends one that hangs); {KILLED}. {HANGS}"
+    else:
+        assert told == f"{KILLED}{FREE if not more else ''}. {HANGS}"
+
+
+def test_what_frees_the_memory_of_one_region_is_not_told_of_others(regions, device, monkeypatch):
+    async def both():
+        for each in "cd":
+            await regions.register_cuda(each, device.handle("a"), 0, 10)
+        short(monkeypatch)
+        memories = [regions.table.get(each).file.memory for each in "cd"]
+        kept = regions.table.get("d").file
+        memories[0].holders[1] = Holder("m_0_0", None, "instance m_0_0 of model 'm' (pid 7)")
+        with pytest.raises(Unavailable) as told:
+            await regions.unregister_cuda("")
+        memories[0].holders.clear()
+        memories.clear()
+        del kept
+        await regions.unregister_cuda("")
+        return str(told.value)
+
+    used = "'d': requests use it: they are copied, wait for a model or are executed by one"
+    assert f"to wait again: 'c': {KILLED}{FREE}; {used}. {HANGS}. {TO_ITS_END}{BY_NAME}" in registered(both)
+
+
+class Losing(HostDevice):
+    """One that waits until what it has lent of a lost GPU is back, as `waits` says."""
+
+    def __init__(self):
+        super().__init__(a=b"0123456789")
+        self.begun, self.back = asyncio.Event(), asyncio.Event()
+
+    async def ready(self, device, seconds):
+        self.begun.set()
+        await self.back.wait()
+
+    def waits(self, device):
+        return Waits(("the server has lost GPU 0",), (HANGS,))
+
+
+def test_a_registration_that_waits_for_a_lost_gpu_is_said_to_wait_for_that(monkeypatch, caplog):
+    device = Losing()
+    regions = ClientRegions(lambda: device, allowed=True)
+
+    async def lost():
+        coming = regions.register_cuda("x", device.handle("a"), 0, 10)
+        await device.begun.wait()
+        assert regions.unfinished() == [
+            f"shared memory region 'x' still to be registered: the server has lost GPU 0. {HANGS}"
+        ]
+        short(monkeypatch)
+        with pytest.raises(Unavailable, match="'x' unregistered, .*to wait again: the server has lost GPU 0. Look"):
+            await regions.unregister_cuda("x")
+        device.back.set()
+        await regions.unregister_cuda("x")
+        with pytest.raises(Unavailable, match="'x' was unregistered while it was being registered"):
+            await coming
+
+    registered(lost)
+    text = f"shared memory region 'x' unregistered, but not closed within 0.05 s: the server has lost GPU 0. {HANGS}"
+    assert caplog.messages == [text]
 
 
 class Opening(HostDevice):

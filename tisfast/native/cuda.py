@@ -27,7 +27,7 @@ from tisfast import tuning
 from tisfast.errors import Internal, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_driver import LIBRARY, POINTER, CudaMissing, Driver, Failed, Handle
-from tisfast.native.cuda_faces import NOT_ENDED, By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits
+from tisfast.native.cuda_faces import By, DeviceMemory, Gone, Holder, Refusal, Unclosed, Unopened, Waits, have_ended
 from tisfast.native.cuda_lanes import HANGS, THE_DRIVER, GpuCondition, Lanes, hangs
 
 log = logging.getLogger("tisfast.gpu")
@@ -212,9 +212,10 @@ class _Device:
         lost = f"the server has lost {self._name} in an earlier call ({self.lost}), and "
         if under_way:
             return f"{lost}another one there has not ended ({under_way[0]}): it begins anew when that has"
-        lost += f"{lent} parts of memory that it lent there are still in use: it begins anew when "
+        parts, are = ("1 part", "is") if lent == 1 else (f"{lent} parts", "are")
+        lost += f"{parts} of memory that it lent there {are} still in use: it begins anew when "
         if lingering := self._lingering:
-            return f"{lost}{lingering[0]}, {NOT_ENDED}, has{_others(len(lingering) - 1)}"
+            return f"{lost}{have_ended(lingering)}"
         return f"{lost}the instances that have them have ended, as they were told to"
 
     @property
@@ -239,10 +240,6 @@ class _Device:
         for unclosed in list(self._left.values()):
             unclosed.pop(self, None)
         self._left.clear()
-
-
-def _others(count: int) -> str:
-    return f", and {count} more such processes have" if count else ""
 
 
 def _let_go(lanes: Lanes, work: Callable[[], None], what: str, gone: Gone) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence, Set
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,21 +29,44 @@ class Unopened(Exception):
         self.is_full, self.is_lost, self.unclosed = is_full, is_lost, unclosed
 
 
+def unused() -> Iterable[Set[int]]:
+    """Holder.uses of an instance without requests."""
+    return ()
+
+
 class Holder(NamedTuple):
     """An instance that may have memory open.
 
     name: as in "instance m_0_0"; end: ends it, for a reason; lingers: its process, where that was killed and has not
-    ended (processes.worker.Worker.lingers); uses: whether requests that it has use this DeviceMemory.
+    ended (processes.worker.Worker.lingers); uses: walks over the requests that it has, some in each step, and gives
+    the id() of each DeviceMemory that they use.
     """
 
     name: str
     end: Callable[[str], None]
     lingers: str = ""
-    uses: Callable[[object], bool] = lambda _memory: False
+    uses: Callable[[], Iterable[Set[int]]] = unused
 
 
 NOT_ENDED: Final = "which was killed and has not ended"
 """Behind Holder.lingers."""
+
+
+def have_ended(lingering: Sequence[str]) -> str:
+    """Who must have ended that was killed: the first one's Holder.lingers, and how many others there are."""
+    if len(lingering) == 1:
+        return f"{lingering[0]}, {NOT_ENDED}, has"
+    return f"{lingering[0]}{and_others(len(lingering) - 1)}, which were killed and have not ended, have"
+
+
+def others(count: int) -> str:
+    """So many that are not named."""
+    return "1 other" if count == 1 else f"{count} others"
+
+
+def and_others(count: int) -> str:
+    """Behind the names of the first ones; "" for 0 or less."""
+    return f" and {others(count)}" if count > 0 else ""
 
 
 class By(Enum):

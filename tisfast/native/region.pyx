@@ -272,6 +272,16 @@ cdef class Regions:
         """Forget it; it lives on while a request uses it."""
         del self.by_name[name]
 
+    def take(self, bint devices) -> dict:
+        """Forget all of one family: what they were, by name."""
+        cdef Region region
+        cdef dict taken = {name: region for name, region in self.by_name.items() if (region.device >= 0) == devices}
+        if len(taken) == len(self.by_name):
+            self.by_name = {}
+        else:
+            self.by_name = {name: region for name, region in self.by_name.items() if name not in taken}
+        return taken
+
     def all(self) -> list:
         """Every region, by name."""
         return [self.by_name[name] for name in sorted(self.by_name)]

@@ -1,129 +1,266 @@
-"""Clients' GPU memory that is being closed, and what who unregisters it is told.  Layer 4 (operations)."""
+"""Who waits for clients' GPU memory to be closed, and what they are told.  Layer 4 (operations).
+
+Each call that unregisters has a number.  Who waits waits for all with its own number or a lower one, so nobody keeps a
+list of what it waits for.  What is told is made in slices, once for all who wait alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from functools import partial
+from itertools import takewhile
+from typing import Final, TypeVar
 
 from tisfast import limits, tuning
-from tisfast.errors import Internal, Unavailable
-from tisfast.native.cuda_faces import NOT_ENDED, By, Devices, Gone, Holder, Refusal, Unclosed, Waits
-from tisfast.native.cuda_lanes import HANGS, hangs
-from tisfast.native.region import DeviceFile, Region
+from tisfast.errors import Internal, TisError, Unavailable
+from tisfast.operations.memory_closing import Closing, Uses
+from tisfast.operations.region_words import Told, named
+from tisfast.operations.slices import Pieces, in_slices
 
 log = logging.getLogger("tisfast.gpu")
-_BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
-)
-
-_TO_ITS_END = (
-    "One whose client has left is executed to its end, and a model may keep inputs (--execution-timeout-secs ends an "
-    "instance that hangs)"
-)
+_LOOK_SECONDS: Final = 1.0
+"""So long what was found of what is not closed is told to all who waited before."""
+_Made = TypeVar("_Made")
 
 
-class Closing:
-    """Memory that is being closed.
+class _Batch:
+    """All that one call has unregistered.  removed: what was not looked at yet, by name; make: takes one out of it."""
 
-    waits: says for what; unclosed: the refusals that there are when it is done; lingering: the processes that were
-    killed and have not ended (Holder.lingers); is_logged: that it takes long; is_told: its refusals, to somebody.
+    def __init__(self, number: int, removed: Mapping[str, object], make: Callable[[str], Closing]) -> None:
+        self.number, self.removed, self.make = number, removed, make
+        self.open: dict[Closing, None] = {}
+
+
+class _Row:
+    """What is closed under one name, or all of it, in the order of the calls' numbers; who waits, and for which number.
+
+    logged: the number up to which the log has what takes long.
     """
 
-    def __init__(
-        self,
-        done: asyncio.Future[None],
-        waits: Callable[[], Waits],
-        unclosed: Callable[[], list[Refusal]],
-        lingering: Callable[[], list[str]],
-    ) -> None:
-        self.done, self.waits, self._unclosed, self.lingering = done, waits, unclosed, lingering
-        self.is_logged = self.is_told = False
+    def __init__(self) -> None:
+        self.open: OrderedDict[Closing | _Batch, None] = OrderedDict()
+        self.refused: OrderedDict[Closing, None] = OrderedDict()  # done, and open all the same
+        self.waiting: OrderedDict[asyncio.Future[None], int] = OrderedDict()
+        self.logged = 0
 
     @property
-    def refusals(self) -> list[Refusal]:
-        """Where it stays open, now that this is done."""
-        if not self.done.done() or self.done.cancelled():
-            return []
-        error = self.done.exception()
-        return self._unclosed() if error is None else [Refusal(By.SERVER, "the server", repr(error))]
+    def is_over(self) -> bool:
+        return not (self.open or self.refused or self.waiting)
+
+    def until(self, number: int) -> asyncio.Future[None]:
+        """Done when all up to this number is.  The last number that there is, so that these stay in order."""
+        closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting[closed] = number
+        self.release()
+        return closed
+
+    def release(self) -> None:
+        """Those who wait for nothing more."""
+        open_from = next(iter(self.open)).number if self.open else float("inf")
+        while self.waiting:
+            closed, number = next(iter(self.waiting.items()))
+            if number >= open_from:
+                break
+            del self.waiting[closed]
+            if not closed.done():
+                closed.set_result(None)
+
+    def late(self, number: int) -> Iterator[Closing]:
+        """What is open up to this number."""
+        for each in list(takewhile(lambda one: one.number <= number, self.open)):
+            yield from list(each.open) if isinstance(each, _Batch) else (each,)
 
 
-class Coming:
-    """A region that is being registered.
+class _When(Enum):
+    """When who waits is told."""
 
-    done: the registration; waits: says for what; closing: what it has opened in vain.
-    """
+    CLOSED = "it is closed, or refused"
+    LATE = "it takes too long"
+    END = "the server ends"
 
-    done: asyncio.Future[None]
 
-    def __init__(self, whose: str) -> None:
-        self.waits = partial(hangs, whose)
-        self.closing: Closing | None = None
+class _Look:
+    """What was found of all that is not closed: told by row, number and moment."""
 
-    def unregistered(self) -> Closing:
-        """It is none any more: done when what it opens has been closed."""
-        return Closing(asyncio.ensure_future(self._over()), self._waits, self._unclosed, list)
-
-    def _unclosed(self) -> list[Refusal]:
-        return [] if self.closing is None else self.closing.refusals
-
-    def _waits(self) -> Waits:
-        return self.waits() if self.closing is None else self.closing.waits()
-
-    async def _over(self) -> None:
-        await asyncio.wait({self.done})
-        if self.closing is not None:
-            await self.closing.done
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.uses = Uses()
+        self.told: dict[tuple[_Row, int, _When], asyncio.Future[TisError | None]] = {}
 
 
 class Closings:
     """All that is being closed, by the names of regions that it was."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, list[Closing]] = {}
-        self._told: dict[Closing, str] = {}  # with refusals that somebody was told of, by name; the oldest first
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._all = _Row()
+        self._of: dict[str, _Row] = {}
+        self._batches: dict[_Batch, None] = {}  # with something that was not looked at
+        self._number = 0
+        self._count = 0  # of what is not closed, and of the refusals that nobody was told of
+        self._told: OrderedDict[Closing, None] = OrderedDict()  # refused, and somebody was told; the oldest first
+        self._leaving: dict[Closing, None] = {}  # of these, what only those are told of who wait already
         self._waiting: set[asyncio.Future[None]] = set()
+        self._look = _Look()
+        self._turn = asyncio.Lock()  # to make what is told
         self._is_ended = False
 
     def __len__(self) -> int:
         """How much is being closed, and how many refusals nobody was told of."""
-        return sum(map(len, self._of.values())) - len(self._told)
+        return self._count
 
-    def add(self, name: str, what: Closing) -> None:
-        """Under this name until it is done, and where it is refused until it is closed all the same."""
+    # ---- what is closed
 
-        def done(future: asyncio.Future[None]) -> None:
+    def add(self, what: Closing) -> None:
+        """Under its name until it is done, and where it is refused until it is closed all the same."""
+        self._look_at(what.name)
+        self._number += 1
+        self._count += 1
+        what.number = self._number
+        self._all.open[what] = None
+        self._begin(what, None)
+
+    def add_all(self, removed: Mapping[str, object], make: Callable[[str], Closing]) -> None:
+        """What was unregistered in one call, by name, in a few slices.  make: takes one out of `removed`."""
+        if removed:
+            self._number += 1
+            self._count += len(removed)
+            batch = _Batch(self._number, removed, make)
+            self._all.open[batch] = self._batches[batch] = None
+            self._pieces.add(partial(self._look_at_next, batch))
+
+    def _look_at_next(self, batch: _Batch) -> bool:
+        """Whether there is more."""
+        if batch.removed:
+            self._take(batch, next(iter(batch.removed)))
+        return bool(batch.removed)
+
+    def _look_at(self, name: str) -> None:
+        """What comes later under this name is to be behind what was there before."""
+        for batch in [each for each in self._batches if name in each.removed]:
+            self._take(batch, name)
+
+    def _take(self, batch: _Batch, name: str) -> None:
+        what = batch.make(name)
+        what.number = batch.number
+        batch.open[what] = None
+        if not batch.removed:
+            del self._batches[batch]
+        self._begin(what, batch)
+
+    def _begin(self, what: Closing, batch: _Batch | None) -> None:
+        row = self._of.get(what.name)
+        if row is None:
+            row = self._of[what.name] = _Row()
+        row.open[what] = None
+        what.done.add_done_callback(partial(self._end, what, row, batch))
+
+    def _end(self, what: Closing, row: _Row, batch: _Batch | None, done: asyncio.Future[None]) -> None:
+        del row.open[what]
+        if batch is None:
+            del self._all.open[what]
+        else:
+            del batch.open[what]
+            if not batch.open and not batch.removed:
+                del self._all.open[batch]
+        if what.refusals:
+            row.refused[what] = self._all.refused[what] = None
+        else:
+            self._count -= 1
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            log.error("closing %s failed", named([what.name]), exc_info=error)
+        self._all.release()
+        row.release()
+        self._tidy(what.name, row)
+
+    def unfinished(self) -> Iterable[tuple[str, str]]:
+        """What is not closed: its name, and what it waits for."""
+        for batch in list(self._batches):
+            while self._look_at_next(batch):
+                pass
+        uses = Uses()
+        for each in self._all.late(self._number):
+            for _ in each.walk(uses):
+                pass
+            yield each.name, str(each.waits(uses))
+
+    # ---- refusals
+
+    def tidied(self) -> int:
+        """Forget what was refused and is closed all the same: how much there is then."""
+        for what in list(self._all.refused):
             if not what.refusals:
-                self._forget(name, what)
-            error = None if future.cancelled() else future.exception()
-            if error is not None:
-                log.error("closing %s failed", named([name]), exc_info=error)
+                self._forget(what)
+        return len(self)
 
-        self._of.setdefault(name, []).append(what)
-        what.done.add_done_callback(done)
+    def used_again(self, name: str) -> None:
+        """A region of this name is registered: who unregisters that later does not ask for what was told before."""
+        row = self._of.get(name)
+        if row is None:
+            return
+        self._number += 1
+        for each in [one for one in row.refused if one.is_told and one.number < one.over]:
+            each.over = min(each.over, self._number)
+            self._leaving[each] = None
+        self._forget_leaving()
+
+    def _forget_leaving(self) -> None:
+        if not self._waiting:
+            for each in list(self._leaving):
+                self._forget(each)
+
+    def _tell(self, what: Closing) -> None:
+        """Its refusals: they stay, as who asked may have left."""
+        if not what.is_told:
+            what.is_told = True
+            self._count -= 1
+            self._told[what] = None
+            if len(self._told) > limits.GPU_REFUSALS_MAX:
+                self._forget(next(iter(self._told)))
+
+    def _forget(self, what: Closing) -> None:
+        if what not in self._all.refused:
+            return
+        row = self._of[what.name]
+        del self._all.refused[what], row.refused[what]
+        self._told.pop(what, None)
+        self._leaving.pop(what, None)
+        self._count -= not what.is_told
+        self._tidy(what.name, row)
+
+    def _tidy(self, name: str, row: _Row) -> None:
+        if row.is_over and self._of.get(name) is row:
+            del self._of[name]
+
+    # ---- who waits
 
     def closed(self, name: str) -> asyncio.Future[None]:
         """Done when all is that is being closed under this name now, "": under all.
 
         The log says once what is waited for so long.  Refusals are told as long as they hold, whoever was told before:
-        nobody here knows whose memory it is.  Raises TisError, later.
+        nobody here knows whose memory it is.  But when somebody was told, and a region of that name is registered, only
+        who waits already is told still.  Raises TisError, later.
         """
-        names = [name] if name else list(self._of)
-        chosen = [(each, one) for each in names for one in self._of.get(each, ())]
-        told = asyncio.ensure_future(self._closed(chosen, "" if name else _BY_NAME))
+        self._look_at(name)
+        row = self._of.get(name, _Row()) if name else self._all
+        closed = row.until(self._number)
+        told = asyncio.ensure_future(self._closed(row, self._number, closed))
         self._waiting.add(told)
-        told.add_done_callback(self._waiting.discard)
+        told.add_done_callback(partial(self._over, name, row, closed))
         return told
 
-    def unfinished(self) -> Iterable[tuple[str, str]]:
-        """What is not closed: its name, and what it waits for."""
-        return [(name, str(one.waits())) for name, each in self._of.items() for one in each if not one.done.done()]
+    def _over(self, name: str, row: _Row, closed: asyncio.Future[None], told: asyncio.Future[None]) -> None:
+        """Who waited was told, or has left."""
+        row.waiting.pop(closed, None)
+        self._tidy(name, row)
+        self._waiting.discard(told)
+        self._forget_leaving()
 
     def end(self) -> None:
         """The server ends, and its connections wait for the answers: who waits is told so."""
@@ -131,275 +268,102 @@ class Closings:
         for each in self._waiting:
             each.cancel()
 
-    async def _closed(self, chosen: Sequence[tuple[str, Closing]], more: str) -> None:
-        """more: behind what is told of what is open."""
+    async def _closed(self, row: _Row, number: int, closed: asyncio.Future[None]) -> None:
         begun = time.monotonic()
-        if late := await self._late(chosen, begun + limits.GPU_TOLD_SECONDS):
-            if unlogged := [(name, each) for name, each in late if not each.is_logged]:
-                log.warning("%s", _told_late(unlogged, limits.GPU_TOLD_SECONDS, ""))
-                for _, each in unlogged:
-                    each.is_logged = True
-            if late := await self._late(late, begun + limits.GPU_REGION_SECONDS_MAX):
-                remedy = "; do not free the memory yet, and unregister again to wait again"
-                raise Unavailable(_told_late(late, limits.GPU_REGION_SECONDS_MAX, remedy) + more)
-        refused: list[str] = []
-        found: set[Refusal] = set()
-        for count, (name, each) in enumerate(chosen, 1):
-            if refusals := each.refusals:
-                refused.append(name)
-                found.update(refusals)
-            self._tell(name, each, refusals)
-            if count % tuning.LOOP_SLICE_PIECES == 0:
-                await self._turn()
-        if refused:
-            raise Internal(f"{named(refused)} unregistered, but not closed: {_told_refused(found)}{more}")
+        is_late = await self._is_late(closed, begun + limits.GPU_TOLD_SECONDS)
+        if is_late and not self._is_ended:
+            if number > row.logged:
+                row.logged = number
+                await self._outcome(asyncio.ensure_future(self._log(begun, row, number)))
+            is_late = await self._is_late(closed, begun + limits.GPU_REGION_SECONDS_MAX)
+        if is_late or row.refused:
+            when = _When.CLOSED if not is_late else _When.END if self._is_ended else _When.LATE
+            error = await self._found(begun, row, number, when)
+            if error is not None:
+                raise type(error)(error.message)
 
-    async def _turn(self) -> None:
-        """Others have it.  Who is told of refusals is told of them also where the server ends meanwhile."""
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            if not self._is_ended:
-                raise
-
-    async def _late(self, chosen: Sequence[tuple[str, Closing]], until: float) -> list[tuple[str, Closing]]:
-        """Those that are not closed by then, time.monotonic().  Raises Unavailable where the server ends first."""
-        waited = {each.done for _, each in chosen if not each.done.done()}
-        if waited:
+    async def _is_late(self, closed: asyncio.Future[None], until: float) -> bool:
+        """Whether something is not closed by then, time.monotonic(), or when the server ends."""
+        if not closed.done():
             left = max(until - time.monotonic(), 0)
+            if self._is_ended:
+                left = min(left, limits.GPU_REGION_END_SECONDS)
             try:
-                await asyncio.wait(waited, timeout=min(left, limits.GPU_REGION_END_SECONDS) if self._is_ended else left)
+                await asyncio.wait({closed}, timeout=left)
             except asyncio.CancelledError:
                 if not self._is_ended:
                     raise
-        late = [(name, each) for name, each in chosen if not each.done.done()]
-        if late and self._is_ended:
-            raise Unavailable(
-                f"{named(name for name, _ in late)} unregistered, but not closed before the server ends: free the "
-                f"memory when it has ended{_also_lingering(late)}"
-            )
-        return late
+        return not closed.done()
 
-    def tidied(self) -> int:
-        """Forget what was refused and is closed all the same: how much there is then."""
-        for name, what in [(name, one) for name, each in self._of.items() for one in each if one.done.done()]:
-            if not what.refusals:
-                self._forget(name, what)
-        return len(self)
+    async def _outcome(self, work: asyncio.Future[_Made]) -> _Made:
+        """What others may wait for, too.  Who is told something is told it also where the server ends meanwhile."""
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError:
+                if not self._is_ended:
+                    raise
+        return work.result()
 
-    def used_again(self, name: str) -> None:
-        """A region of this name is registered: who unregisters that does not ask for what was told before."""
-        for each in [one for one in self._of.get(name, ()) if one.is_told]:
-            self._forget(name, each)
+    # ---- what they are told
 
-    def _tell(self, name: str, what: Closing, refusals: Sequence[Refusal]) -> None:
-        """Its refusals: they stay, as who asked may have left.  What is closed by now is forgotten."""
-        if not refusals:
-            self._forget(name, what)
-        elif not what.is_told:
-            what.is_told = True
-            self._told[what] = name
-            if len(self._told) > limits.GPU_REFUSALS_MAX:
-                oldest = next(iter(self._told))
-                self._forget(self._told[oldest], oldest)
+    async def _log(self, begun: float, row: _Row, number: int) -> None:
+        """What takes long and the log does not have yet, for who has waited since `begun`."""
+        told = Told()
+        unlogged = (each for each in row.late(number) if not each.is_logged)
+        async with self._turn:
+            await _in_slices(self._ask(unlogged, self._looked(begun).uses, told, logs=True))
+        if told.late:
+            log.warning("%s", told.within(limits.GPU_TOLD_SECONDS))
 
-    def _forget(self, name: str, what: Closing) -> None:
-        self._told.pop(what, None)
-        left = [each for each in self._of.pop(name, ()) if each is not what]
-        if left:
-            self._of[name] = left
+    async def _found(self, begun: float, row: _Row, number: int, when: _When) -> TisError | None:
+        """What who has waited since `begun` is told."""
+        look, which = self._looked(begun), (row, number, when)
+        if which not in look.told:
+            look.told[which] = asyncio.ensure_future(self._make(look, row, number, when))
+        return await self._outcome(look.told[which])
 
+    def _looked(self, begun: float) -> _Look:
+        """A look that was begun behind that, and within the last second."""
+        if not begun < self._look.begun <= time.monotonic() <= self._look.begun + _LOOK_SECONDS:
+            self._look = _Look()
+        return self._look
 
-class Removed:
-    """A region that was one until now."""
+    async def _make(self, look: _Look, row: _Row, number: int, when: _When) -> TisError | None:
+        told = Told()
+        late = row.late(number) if when is not _When.CLOSED else ()
+        async with self._turn:
+            await _in_slices(self._ask(late, look.uses, told))
+            await _in_slices(self._ask_refused(row, number, told))
+        text = "" if not told.late else told.to_the_end if when is _When.END else told.to_wait
+        if not text and not told.refused:
+            return None
+        kind = Unavailable if text else Internal
+        return kind(told.behind(text, is_of_all=row is self._all))
 
-    def __init__(self, region: Region) -> None:
-        self.name, self.device = region.name, region.device
-        file = region.file
-        assert isinstance(file, DeviceFile)
-        self._file = weakref.ref(file)
-        memory = file.memory
-        self.unclosed: Unclosed = memory.unclosed
-        self._holders: Mapping[object, Holder] = memory.holders
-        self._gone: Gone = memory.gone
+    def _ask(self, late: Iterable[Closing], uses: Uses, told: Told, *, logs: bool = False) -> Iterator[None]:
+        for batch in list(self._batches):
+            while self._look_at_next(batch):
+                yield
+        for each in late:
+            yield from each.walk(uses)
+            if not each.done.done():
+                told.wait(each.name, each.waits(uses), each.lingering())
+                each.is_logged |= logs
+            yield
 
-    @property
-    def is_used(self) -> bool:
-        """Whether requests use it, or instances may have it open."""
-        return not self._gone.is_told
-
-    def waits(self, devices: Devices) -> Waits:
-        """For requests, instances, or its GPU."""
-        if lingering := self.lingering():
-            have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
-            reason = (
-                f"{_listed(lingering)} {have} it open still: killed, but not ended, most likely in a call of a GPU's "
-                "driver that hangs"
-            )
-            return Waits((reason,), (f"Free the memory when {them} ended", HANGS))
-        holders = list(self._holders.values())
-        names = sorted({each.name for each in holders})
-        if (file := self._file()) is not None:
-            return self._used(file, sorted({each.name for each in holders if each.uses(file.memory)}), names, devices)
-        if not names:
-            return devices.waits(self.device)
-        closes = "closes" if len(names) == 1 else "close"
-        reason = (
-            f"{_instances(names)} had it open and {closes} it behind the batch that is executed, which takes long "
-            "(--execution-timeout-secs ends one that hangs)"
-        )
-        return Waits((reason,), ())
-
-    def _used(self, file: DeviceFile, users: Sequence[str], names: Sequence[str], devices: Devices) -> Waits:
-        """users: the instances whose requests use it; names: those that have it open."""
-        where = f" in {_instances(users)}" if users else ": they are copied, wait for a model or are executed by one"
-        reasons, remedies = [f"requests use it{where}"], [_TO_ITS_END]
-        if idle := [each for each in names if each not in users]:
-            have, close = ("has", "closes") if len(idle) == 1 else ("have", "close")
-            reasons.append(f"{_instances(idle)} only {have} it open, and {close} it after them")
-        lanes = file.lane(0), devices.lane(self.device)
-        if any(each.seconds >= limits.GPU_TOLD_SECONDS for each in lanes):
-            hung = devices.waits(self.device)
-            reasons += hung.reasons
-            remedies += hung.remedies
-        return Waits(tuple(reasons), tuple(remedies))
-
-    def lingering(self) -> list[str]:
-        """The killed processes that have it open still."""
-        return sorted({each.lingers for each in list(self._holders.values()) if each.lingers})
-
-    async def let_go(self) -> None:
-        """Wait until no request uses it, and the instances that may have it open have closed it."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def gone() -> None:  # in a finaliser, in any thread
-            with suppress(RuntimeError):  # the server ends
-                loop.call_soon_threadsafe(_finish, future)
-
-        self._gone.then(gone)
-        await future
+    def _ask_refused(self, row: _Row, number: int, told: Told) -> Iterator[None]:
+        for each in list(row.refused):
+            if each.number <= number < each.over:
+                if refusals := each.refusals:
+                    told.refuse(each.name, refusals)
+                    self._tell(each)
+                else:
+                    self._forget(each)
+            yield
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():  # else it was cancelled, with who waits
-        future.set_result(None)
-
-
-def closing(devices: Devices, device: int, unclosed: Sequence[Unclosed]) -> Closing:
-    """Nobody here refers to the memory any more: it is closed when its GPU has done so.
-
-    unclosed: of each DeviceMemory that there is by then.
-    """
-    done = asyncio.ensure_future(_closed(devices, device))
-    return Closing(done, partial(devices.waits, device), partial(_refusals, unclosed), list)
-
-
-def closings(devices: Devices, removed: Iterable[Removed]) -> Iterator[tuple[str, Closing]]:
-    """Of regions that are none any more, by name.  Those of a GPU that nobody uses are waited for together."""
-    idle: dict[int, asyncio.Future[None]] = {}
-    for each in removed:
-        done: asyncio.Future[None]
-        if each.is_used:
-            done = asyncio.ensure_future(_closed(devices, each.device, each))
-        else:
-            if each.device not in idle:
-                idle[each.device] = asyncio.ensure_future(_closed(devices, each.device))
-            done = idle[each.device]
-        refusals = partial(_refusals, [each.unclosed])
-        yield each.name, Closing(done, partial(each.waits, devices), refusals, each.lingering)
-
-
-async def _closed(devices: Devices, device: int, used: Removed | None = None) -> None:
-    if used is not None:
-        await used.let_go()
-    lane = devices.lane(device)
-    await lane.passed()
-    await lane.passed()  # until then the thread that opened the memory may have referred to it
-    await devices.ready(device, None)  # it may have been lost until then, and goes with its context
-    await lane.passed()
-
-
-def _refusals(unclosed: Sequence[Unclosed]) -> list[Refusal]:
-    return [refusal for each in unclosed for refusal in list(each.values())]
-
-
-def _remedy(refusals: Sequence[Refusal]) -> str:
-    """What the client must wait for, and how to come there whatever --model-control-mode is."""
-    found = {by: len([each for each in refusals if each.by is by]) for by in By}
-    instances, lingering = found[By.INSTANCE], found[By.LINGERING]
-    them = "this process has" if instances + lingering == 1 else "these processes have"
-    if found[By.SERVER]:
-        them = "the server has" if not lingering else "the server and what was killed have"
-    ways = []
-    if instances and not found[By.SERVER]:
-        it, models, again = ("that process by its pid", "its model", "the instance")
-        if instances > 1:
-            it, models, again = ("the processes of the instances by their pids", "their models", "the instances")
-        ways.append(
-            f"end {it} (the server then starts {again} again), unload {models} (only with "
-            "--model-control-mode=explicit), or end the server"
-        )
-    if lingering:
-        ways.append(f"what was killed and has not ended does not end by an unload, nor with the server. {HANGS}")
-    return f"Do not free the memory before {them} ended" + (f": {'; '.join(ways)}" if ways else "")
-
-
-def _told_late(late: Sequence[tuple[str, Closing]], seconds: float, remedy: str) -> str:
-    """Each reason and each remedy once, and the regions of each reason where there are several."""
-    of: dict[str, list[str]] = {}
-    remedies: dict[str, None] = {}
-    for name, each in late:
-        waits = each.waits()
-        for reason in waits.reasons:
-            of.setdefault(reason, []).append(name)
-        remedies.update(dict.fromkeys(waits.remedies))
-    is_for_all = len({tuple(names) for names in of.values()}) == 1
-    reasons = [why if is_for_all else f"{_quoted(names)}: {why}" for why, names in of.items()]
-    regions = named(name for name, _ in late)
-    text = f"{regions} unregistered, but not closed within {seconds:g} s{remedy}: {'; '.join(reasons)}"
-    return ". ".join([text, *remedies])
-
-
-def _also_lingering(late: Sequence[tuple[str, Closing]]) -> str:
-    """Behind "when it has ended": the server's end is not the end of a process that was killed."""
-    lingering = sorted({text for _, each in late for text in each.lingering()})
-    return f", and {lingering[0]}{_and_others(len(lingering) - 1)}, {NOT_ENDED}, has, too" if lingering else ""
-
-
-def _told_refused(found: Iterable[Refusal]) -> str:
-    """Which processes refuse to close it, and what ends them."""
-    refusals = sorted(found, key=lambda one: (one.who, one.reason))
-    shown, others = refusals[: limits.GPU_REFUSALS_TOLD_MAX], len(refusals) - limits.GPU_REFUSALS_TOLD_MAX
-    where = ", in ".join(f"{each.who} ({each.reason})" for each in shown) + _and_others(others)
-    return f"the driver refuses that in {where}. {_remedy(refusals)}"
-
-
-def _and_others(count: int) -> str:
-    return "" if count <= 0 else f" and {_others(count)}"
-
-
-def _others(count: int) -> str:
-    return "1 other" if count == 1 else f"{count} others"
-
-
-def named(names: Iterable[str]) -> str:
-    """The first ones of them, and how many others there are."""
-    found = list(dict.fromkeys(names))
-    return f"shared memory region{'s' if len(found) > 1 else ''} {_quoted(found)}"
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return _listed([f"'{each:.60}'" for each in dict.fromkeys(names)])
-
-
-def _instances(names: Sequence[str]) -> str:
-    return f"instance{'s' if len(names) > 1 else ''} {_listed(names)}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """At most so many, and how many others there are."""
-    shown, others = list(texts[: limits.GPU_NAMES_TOLD_MAX]), len(texts) - limits.GPU_NAMES_TOLD_MAX
-    if others > 0:
-        shown.append(_others(others))
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+async def _in_slices(pieces: Iterator[None]) -> None:
+    """Others have their turn behind it, too: many may wait for such work of their own."""
+    made = in_slices(pieces, len, tuning.LOOP_SLICE_SECONDS)
+    await (made if asyncio.isfuture(made) else asyncio.sleep(0))

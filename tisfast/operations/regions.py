@@ -17,7 +17,10 @@ from tisfast.native.cuda_faces import OWNER_GONE, DeviceMemory, Devices, Unclose
 from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
-from tisfast.operations.region_closings import Closings, Coming, Removed, closing, closings, named
+from tisfast.operations.memory_closing import Closer, Closing, Coming
+from tisfast.operations.region_closings import Closings
+from tisfast.operations.region_words import named
+from tisfast.operations.slices import Pieces
 from tisfast.types import HANDLE_BYTES
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
@@ -51,7 +54,9 @@ class ClientRegions:
         self._driver: Lane | None = None
         self._coming: dict[str, Coming] = {}  # by name, while it is being registered
         self._registering: set[asyncio.Future[None]] = set()
-        self._closings = Closings()
+        self._pieces = Pieces()
+        self._closings = Closings(self._pieces)
+        self._closer: Closer | None = None
         self._is_ended = False
         self._allowed = allowed
         self._gpu_of = gpu_of
@@ -115,13 +120,27 @@ class ClientRegions:
         free them; those that requests use are closed later.  Raises TisError, now or later.
         """
         self.check_allowed()
-        if removed := self._remove(name, cuda=True):
-            for each, what in closings(self._known(), removed):
-                self._closings.add(each, what)
-        for each in [name] if name else list(self._coming):
-            if (coming := self._coming.pop(each, None)) is not None:
-                self._closings.add(each, coming.unregistered())
+        removed: dict[str, Region | Coming] = {**self._remove(name, cuda=True)}
+        if not name:
+            removed.update(self._coming)
+            self._coming = {}
+        elif (coming := self._coming.pop(name, None)) is not None:
+            removed[name] = coming
+        make = partial(self._closing, removed)
+        if name and removed:
+            self._closings.add(make(name))
+        elif removed:
+            self._closings.add_all(removed, make)
         return self._closings.closed(name)
+
+    def _closing(self, removed: dict[str, Region | Coming], name: str) -> Closing:
+        """Of one of these, which is none any more."""
+        what = removed.pop(name)
+        if isinstance(what, Coming):
+            return what.unregistered(name)
+        left = [what]
+        del what
+        return self._known().closed(left)
 
     async def _register(self, coming: Coming, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         memory = None
@@ -141,7 +160,7 @@ class ClientRegions:
         except TisError:
             unclosed = memory.unclosed
             del memory  # the error's traceback would keep it
-            coming.closing = closing(self._known(), device_id, [unclosed])
+            coming.closing = self._known().in_vain(name, device_id, [unclosed])
             raise
         del self._coming[name]
 
@@ -151,12 +170,12 @@ class ClientRegions:
         if self._coming.get(name) is coming:  # else it was unregistered, or is one
             del self._coming[name]
             if coming.closing is not None:
-                self._closings.add(name, coming.closing)
+                self._closings.add(coming.closing)
 
-    def _known(self) -> Devices:
-        """What has opened something."""
-        assert self._devices is not None
-        return self._devices
+    def _known(self) -> Closer:
+        """Of what has opened something."""
+        assert self._closer is not None
+        return self._closer
 
     # ---- both
 
@@ -168,11 +187,14 @@ class ClientRegions:
                     self._driver = driver_lane()
                 self._devices = await self._driver.call(self._load_devices, left())
             devices = self._devices
+            if self._closer is None:
+                self._closer = Closer(devices, self._pieces)
             if not 0 <= device_id < devices.count:
                 gpus = f"{devices.count} GPU{'s' if devices.count > 1 else ''}"
                 raise BadRequest(
                     f"{INVALID} (region '{name}': device_id is {device_id}, the server sees {gpus}, counted from 0)"
                 )
+            coming.waits = partial(devices.waits, device_id)
             lane = devices.lane(device_id)
             await devices.ready(device_id, min(left(), limits.GPU_LOST_SECONDS_MAX))
             unclosed: list[Unclosed] = []
@@ -191,11 +213,11 @@ class ClientRegions:
                 whole = limits.GPU_REGION_SECONDS_MAX
                 return await lane.call(opened, left(), of=whole, what=f"region '{name:.60}'")
             except (Overdue, asyncio.CancelledError):
-                coming.closing = closing(devices, device_id, unclosed)  # the driver may still open it
+                coming.closing = self._known().in_vain(name, device_id, unclosed)  # the driver may still open it
                 raise
             except Unopened:
                 if unclosed:
-                    coming.closing = closing(devices, device_id, unclosed)
+                    coming.closing = self._known().in_vain(name, device_id, unclosed)
                 raise
         except CudaMissing as error:
             raise _unsupported(name, error) from error
@@ -235,9 +257,9 @@ class ClientRegions:
         }
         found = []
         for what, each in waiting.items():
-            by_reason: dict[str, list[str]] = {}
+            by_reason: dict[str, dict[str, None]] = {}
             for name, why in each:
-                by_reason.setdefault(why, []).append(name)
+                by_reason.setdefault(why, {})[name] = None
             found += [f"{named(names)} still to be {what}: {why}" for why, names in by_reason.items()]
         return found
 
@@ -284,15 +306,15 @@ class ClientRegions:
             )
         return [region]
 
-    def _remove(self, name: str, *, cuda: bool) -> list[Removed]:
-        """The CUDA regions that are none any more; nothing here refers to them."""
-        removed = []
-        for each in self.table.all() if not name else [self.table.get(name)]:
-            if each is not None and _is_cuda(each) == cuda:
-                self.table.remove(each.name)
-                if cuda:
-                    removed.append(Removed(each))
-        return removed
+    def _remove(self, name: str, *, cuda: bool) -> dict[str, Region]:
+        """Those that are none any more, by name; nothing here refers to them."""
+        if not name:
+            return self.table.take(cuda)
+        region = self.table.get(name)
+        if region is None or _is_cuda(region) != cuda:
+            return {}
+        self.table.remove(name)
+        return {name: region}
 
 
 def _ended(name: str, device_id: int) -> Unavailable:

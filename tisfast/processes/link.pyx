@@ -31,6 +31,7 @@ cdef extern from "<sched.h>":
 
 cdef uint64_t HANDLE_UNITS = (1 << 40) - 1
 cdef int64_t UNSENT = <int64_t>1 << 62  # no ticket of the ring is so high
+cdef int WALKED_IN_ONE_STEP = 32  # requests, with up to FOREIGN_INPUTS_MAX inputs each
 cdef int ANSWERS_PER_TURN = 256  # of one link, so that one busy worker cannot starve the sockets
 
 
@@ -159,12 +160,26 @@ def _take_again(signature):
     signature.device_inputs = signature.device_inputs_meant
 
 
-cdef bint lies_in(InferInput input, memory) except -1:
+# The id() of each DeviceMemory that it lies in, or is to write to.
+cdef int add_memories(InferInput input, set found) except -1:
     cdef ForeignInput foreign
-    for foreign in input.foreign or ():
-        if isinstance(foreign.tensor.file, DeviceFile) and (<DeviceFile>foreign.tensor.file).memory is memory:
-            return True
-    return False
+    if input.foreign is not None:
+        for foreign in input.foreign:
+            if isinstance(foreign.tensor.file, DeviceFile):
+                found.add(id((<DeviceFile>foreign.tensor.file).memory))
+    return 0
+
+
+# Of an input that its process has still: all but clients' GPU memory, which is the matter of `ShareTable.close`.  With it,
+# a region would seem to be used by requests.
+cdef InferInput staying(InferInput input):
+    cdef InferInput made = InferInput.__new__(InferInput)
+    cdef ForeignInput foreign
+    made.model, made.body, made.extra, made.record_block = input.model, input.body, input.extra, input.record_block
+    if input.foreign is not None:
+        made.foreign = [foreign for foreign in input.foreign
+                        if not isinstance(foreign.tensor.file, DeviceFile) or not (<DeviceFile>foreign.tensor.file).region]
+    return made
 
 
 cdef class OutputArena(Arena):
@@ -260,13 +275,17 @@ cdef class RingLink(Link):
     def whose(self, whose) -> None:
         self.shares.whose = whose
 
-    def uses(self, memory) -> bool:
-        """Whether a request that its worker has, or an input that its model keeps, lies in this DeviceMemory."""
-        cdef InferRequest request
-        for request in self.running.values():
-            if lies_in(request.input, memory):
-                return True
-        return any([lies_in(input, memory) for input in self.retained.values()])
+    def uses(self):
+        """See Holder.uses: of the requests that its worker has, and of the inputs that its model keeps."""
+        for out in (self.running, self.retained):
+            tickets = list(out)
+            for start in range(0, len(tickets), WALKED_IN_ONE_STEP):
+                found = set()
+                for ticket in tickets[start:start + WALKED_IN_ONE_STEP]:
+                    each = out.get(ticket)  # None: it has ended meanwhile
+                    if each is not None:
+                        add_memories((<InferRequest>each).input if out is self.running else <InferInput>each, found)
+                yield found
 
     def lend(self, MemoryFile memory, *, is_open=False) -> None:
         """See gpu_pool.BorrowerFace."""
@@ -366,12 +385,13 @@ cdef class RingLink(Link):
     cdef int _linger(self, uint64_t taken, str lingers) except -1:
         """A call that its process hangs in, or its GPU, may still write to what it has: nobody else uses that."""
         cdef InferRequest request
+        cdef InferInput input
         cdef DeviceFile lent
         for lent in (self.lent, *self.unclosed):
             if lent is not None:
                 self.shares.lingers_with(lent.memory, lingers)
-        self.stays = [*self.copies.values(), *self.retained.values()]
-        self.stays += [request.input for ticket, request in self.running.items() if <uint64_t>ticket < taken]
+        self.stays = [*self.copies.values(), *[staying(input) for input in self.retained.values()]]
+        self.stays += [staying(request.input) for ticket, request in self.running.items() if <uint64_t>ticket < taken]
         if self.calls is not None:
             self.stays += (<Calls>self.calls).held.values()
         return 0

@@ -19,19 +19,15 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.native.cuda_faces import NOT_ENDED, By, Holder, Refusal
+from tisfast.native.cuda_faces import NOT_ENDED, By, Holder, Refusal, unused
 
 cdef object log = logging.getLogger("tisfast.processes")
 
 cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
 cdef int IDS_MAX = limits.SHARE_IDS_MAX
+cdef int REFUSED_MAX = limits.GPU_REFUSALS_MAX + limits.REGIONS_MAX  # as many as clients are told of
 cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 cdef int SHOW = 1, FORGET = 2, SHOW_DEVICE = 3
-
-
-def nothing(memory) -> bool:
-    """Its worker has no requests."""
-    return False
 
 
 cdef class ShareTable:
@@ -43,9 +39,9 @@ cdef class ShareTable:
         self.loop = loop
         self.open = {}
         self.closing = set()
-        self.uses = nothing
+        self.uses = unused
         self.unclosed = []
-        self.refused = deque(maxlen=IDS_MAX)
+        self.refused = deque(maxlen=REFUSED_MAX)
         self.shares = {}
         self.free = deque()
         self.unused = 1
@@ -65,7 +61,7 @@ cdef class ShareTable:
     def close(self, lingers) -> None:
         """The worker is over.  lingers: Worker.lingers; GPU memory stays its process's until `process_ended`."""
         self.closed = True
-        self.uses = nothing
+        self.uses = unused
         if self.waiting:
             self.loop.remove_writer(self.socket.fileno())
         for _, fd in self.outbox:
