@@ -91,6 +91,13 @@ def test_the_user_s_own_line_is_named(log, read):
     assert " model.py:12] " in read()[0]
 
 
+def test_a_line_that_is_not_known_is_not_named(log, read):
+    log("default").info("hello", extra={"source": ("compiled.py", 0)})
+    log("json").info("hello", extra={"source": ("compiled.py", 0)})
+    assert " compiled.py] " in read()[0]
+    assert json.loads(read()[1])["file"] == "compiled.py" and "line" not in json.loads(read()[1])
+
+
 def test_json_has_one_object_a_line_with_the_facts(log, read):
     log("json").info("a\nb", extra={"facts": {"model": "m", "instance": "m_0_0"}, "traceback": "t\nu"})
     (line,) = read()

@@ -37,8 +37,14 @@ NAMES: Final = {
 
 
 def _place(record: logging.LogRecord) -> tuple[str, int]:
+    """0: the line is not known."""
     source: tuple[str, int] | None = getattr(record, "source", None)
     return source or (record.filename, record.lineno)
+
+
+def _written_place(record: logging.LogRecord) -> str:
+    file, line = _place(record)
+    return f"{file}:{line}" if line else file
 
 
 def _traceback(record: logging.LogRecord) -> str:
@@ -65,7 +71,6 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, except for tables."""
-        file, line = _place(record)
         letter = LETTERS.get(record.levelno, "I")
         at = time.gmtime(record.created)
         if self._iso8601:
@@ -73,12 +78,13 @@ class LineFormatter(logging.Formatter):
         else:
             micros = int(record.created * 1e6) % 1_000_000
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', at)}.{micros:06d} {record.process}"
+        head += f" {_written_place(record)}]"
         if getattr(record, "table", False):
-            return f"{head} {file}:{line}] \n{record.getMessage()}\n"
+            return f"{head} \n{record.getMessage()}\n"
         message, below = record.getMessage(), _traceback(record).rstrip()
         if getattr(record, "indented", False):
             message, _, below = message.partition("\n")
-        text = f"{head} {file}:{line}] {json.dumps(message, ensure_ascii=False)}"
+        text = f"{head} {json.dumps(message, ensure_ascii=False)}"
         return f"{text}\n{_escaped_lines(below)}" if below else text
 
 
@@ -95,7 +101,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "pid": record.process,
             "file": file,
-            "line": line,
+            **({"line": line} if line else {}),
             "message": record.getMessage(),
         }
         if _traceback(record):

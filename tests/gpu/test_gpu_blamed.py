@@ -86,6 +86,20 @@ def test_memory_that_the_server_has_lent_is_no_client_s(started_chain, stand_in)
     assert told(server, client, values(name="A"), instance="m1_0_0") == QUEUED
 
 
+def test_a_copy_between_clients_regions_names_both_and_blames_none_alone(started, stand_in, export):
+    server, client = started(IDENTITY, CONFIG + GPU + STAYS)
+    for name in ("given", "wanted"):
+        register(client, name, export(NBYTES))
+    stand_in.fail(COPIES, LAUNCH_FAILED, times=1, pid=server.worker("m_0_0"))
+    with pytest.raises(InferenceServerException) as refused:
+        client.infer("m", **asked(tritonclient.http, NBYTES, output="wanted"))
+    said = server.says(ENDS)["message"]
+    assert refused.value.message().partition("cannot be sent: ")[2] == said.partition(ENDS)[2] == (
+        f"copying {NBYTES} bytes of tensor 'B' from region 'given' into region 'wanted' failed: {COPIES}: unspecified "
+        f"launch failure. Most likely a client has freed one of these before it unregistered it{ELSE}"
+    )
+
+
 def test_a_copy_into_a_client_s_region_is_the_client_s_first(started, stand_in, export):
     server, client = started(MADE, FLOATS + GPU)
     register(client, "r", export(NBYTES))

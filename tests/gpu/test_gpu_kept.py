@@ -318,6 +318,24 @@ def test_a_decoupled_instance_that_loses_its_gpu_when_it_opens_memory_is_started
         stream.client.stop_stream(cancel_requests=True)
 
 
+def test_a_decoupled_instance_that_loses_its_gpu_when_it_closes_memory_ends_before_that_is_said(
+    started, stand_in, mine, connect
+):
+    server, client = started(m=(STREAM, FLOATS + GPU + STAYS + STREAMS))
+    register(client, "mine", mine)
+    worker = psutil.Process(server.worker("m_0_0"))
+    stream = Stream(connect(server, tritonclient.grpc))
+    try:
+        stream.ask("m", nbytes=NBYTES, region="mine")
+        assert stream.values() == VALUES.tolist()
+        stand_in.fail("cuIpcCloseMemHandle", LAUNCH_FAILED, pid=worker.pid)
+        assert unregister(server) == (200, {})
+        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+        server.says("ends, as its process can use the GPU no more: closing GPU memory of another process failed: cuIpc")
+    finally:
+        stream.client.stop_stream(cancel_requests=True)
+
+
 def test_a_region_of_a_gpu_that_the_server_has_lost_is_closed_before_that_is_said(started, stand_in, mine):
     server, client = started(m=(WHERE, CONFIG))
     register(client, "mine", mine)

@@ -97,7 +97,7 @@ def has_ended(process):
 def test_what_a_model_put_in_place_of_stdout_keeps_no_process(loses, begins):
     server, worker, infer = loses(begins)
     until(lambda: has_ended(worker), "it ends")
-    assert server.says("instance m_0_0 exited with code 1")
+    assert server.says(f"instance m_0_0 of model 'm' (pid {worker.pid}) exited with code 1; its process lived for")
     infer()
 
 
@@ -109,7 +109,7 @@ def test_a_stdout_that_raises_keeps_nothing_else_from_the_log(loses):
 def test_a_stdout_that_waits_for_ever_keeps_no_process(loses):
     server, worker, infer = loses(BLOCKED)
     until(lambda: has_ended(worker), "it ends")
-    assert server.says("instance m_0_0 was killed by signal 14 (SIGALRM)")
+    assert server.says(f"instance m_0_0 of model 'm' (pid {worker.pid}) was killed by signal 14 (SIGALRM)")
     infer()
 
 

@@ -313,7 +313,7 @@ def test_a_gpu_that_is_lost_and_in_use_for_too_long_is_told(lending, stand_in, m
 @pytest.mark.parametrize("number", ["x", -1, None, 1 << 60])
 def test_a_message_without_a_number_is_passed_over(lending, caplog, number):
     async def work(pool, uuid, _):
-        pool.unopened({"unopened": number, "error": "why"}, Borrower())
+        pool.unopened({"unopened": number, "error": "why"}, Borrower(), "m_0")
         pool.copy({"n": number, "copy": 0, "offset": 0, "bytes": 1}, Borrower(), None, "m_0")
         pool.answer({"n": number, "uuid": uuid}, Borrower(), None, "m_0")
         assert "error" not in await Borrower().borrows(pool, uuid)

@@ -9,6 +9,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
@@ -108,6 +109,25 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     stand_in.fail(CLOSES, 0)
     os.kill(pid, signal.SIGTERM)  # as the error says
     until(lambda: server.ask("POST", "/v2/cudasharedmemory/region/given/unregister", {})[0] == 200, "it went with it")
+
+
+def test_an_instance_that_loses_its_gpu_as_it_closes_a_region_ends_before_who_unregisters_is_answered(
+    served, stand_in, export
+):
+    server, client = served()
+    register(client, "given", export(NBYTES))
+    client.infer("m", **asked(served.module, NBYTES))
+    worker = psutil.Process(server.worker("m_0_0"))
+    stand_in.fail(CLOSES, LAUNCH_FAILED, pid=worker.pid)
+    client.unregister_cuda_shared_memory("given")
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    server.says(
+        f"instance m_0_0 of model 'm' (pid {worker.pid}) ends, as its process can use the GPU no more: closing GPU "
+        f"memory of another process failed: {CLOSES}: unspecified launch failure. Look for the error in the model's "
+        "own kernels; or a client has freed memory that this instance has open"
+    )
+    register(client, "given", export(NBYTES))
+    client.infer("m", **asked(served.module, NBYTES))
 
 
 def test_a_region_needs_a_name(served, export):

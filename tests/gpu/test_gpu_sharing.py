@@ -261,7 +261,11 @@ def test_a_healthy_gpu_is_not_worth_a_line(started, export):
 # ---- a handle that does not work
 
 
-CANNOT = "a model's process cannot use GPU memory of another process (cuIpcOpenMemHandle_v2: invalid device context)"
+CANNOT = "instance {0} of model '{1}' (pid {2}) cannot open {3} (cuIpcOpenMemHandle_v2: {4}): {5}"
+THROUGH_HOST = (
+    "the server copies its tensors through host memory until the region is registered again. Most likely the client "
+    "has freed this memory, or has ended. Else: Processes in several containers need "
+)
 OPENS = "cuIpcOpenMemHandle_v2"
 
 
@@ -290,8 +294,10 @@ def test_a_region_that_the_server_cannot_open_is_logged_once_with_the_remedy(sta
         text = r"cuIpcOpenMemHandle_v2: invalid device context\): most likely the client has freed this memory"
         with pytest.raises(InferenceServerException, match=text):
             register(client, "given", export(NBYTES))
-    said = server.says("a CUDA region of a client was refused (cuIpcOpenMemHandle_v2: invalid device context)")
-    likely, containers = "has freed it, or has ended. Else: ", "docker run --ipc=host --pid=host"
+    said = server.says(
+        "region 'given' of GPU 0 was refused (cuIpcOpenMemHandle_v2: invalid device context): its client is told so. "
+    )
+    likely, containers = "client has freed this memory, or has ended. Else: ", "docker run --ipc=host --pid=host"
     assert containers in said["message"].partition(likely)[2]
     assert len(lines(server, "was refused")) == 1
 
@@ -309,8 +315,8 @@ def test_where_a_worker_cannot_open_a_region_its_inputs_come_in_host_memory(star
         assert client.infer("m", **request).as_numpy("B").reshape(-1).tolist() == VALUES.tolist()
     server.says("on the CPU: [True]")
     assert stand_in.counted()["faults_met"] - before == 1  # the driver was asked once
-    said = server.says(CANNOT)
-    assert "go by way of host memory" in said["message"] and "docker run --ipc=host" in said["message"]
+    region, reason = "region 'given' of GPU 0", "invalid device context"
+    server.says(CANNOT.format("m_0_0", "m", server.worker("m_0_0"), region, reason, THROUGH_HOST))
 
 
 def test_a_region_that_is_registered_again_is_tried_again(started, shares, stand_in):
@@ -338,7 +344,7 @@ def test_the_reason_is_logged_once_for_all_models_instances_and_restarts(stand_i
     until(lambda: server.worker("one_0_0") != worker and client.is_model_ready("one"), "it is back")
     client.infer("one", **asked(tritonclient.http, region="more"))
     assert stand_in.counted()["faults_met"] == 2  # of each region
-    assert len(lines(server, "cannot use GPU memory of another process")) == 1
+    assert len(lines(server, " cannot open region ")) == 1
 
 
 def test_an_output_for_a_region_that_the_worker_cannot_open_is_written_by_the_server(started, shares, stand_in):
@@ -353,7 +359,8 @@ def test_an_output_for_a_region_that_the_worker_cannot_open_is_written_by_the_se
         client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
     assert stand_in.counted()["faults_met"] - before == 1
-    server.says(CANNOT)
+    region, reason = "region 'wanted' of GPU 0", "invalid device context"
+    server.says(CANNOT.format("m_0_0", "m", server.worker("m_0_0"), region, reason, THROUGH_HOST))
 
 
 @pytest.fixture
@@ -372,7 +379,9 @@ def test_a_model_that_cannot_open_what_is_lent_gets_its_inputs_in_host_memory(ch
     server, client = chain
     stand_in.fail(OPENS, INVALID_CONTEXT, pid=server.worker("m1_0_0"))
     assert passed_on(client)
-    server.says(CANNOT)
+    memory, reason = "memory of GPU 0 that the server has lent to another instance", "invalid device context"
+    follows = "all inputs of its model come in host memory for 10 minutes. Processes in several containers need "
+    server.says(CANNOT.format("m1_0_0", "m1", server.worker("m1_0_0"), memory, reason, follows))
     before = stand_in.counted()
     assert passed_on(client) and passed_on(client)
     assert copies(stand_in, before) == [2, 2, 0]  # m0's own, and to the host: nothing goes by lent memory
@@ -384,7 +393,9 @@ def test_a_model_that_cannot_open_what_it_is_lent_gives_it_back_and_asks_no_more
     allocated = stand_in.allocated()
     stand_in.fail(OPENS, OUT_OF_MEMORY, pid=server.worker("m0_0_0"))
     assert passed_on(client) and passed_on(client)
-    server.says("cannot use GPU memory of another process (cuIpcOpenMemHandle_v2: out of memory)")
+    memory, reason = "memory of GPU 0 that the server has lent it", "out of memory"
+    follows = "it asks for none for 10 minutes, and its tensors go to other models through host memory"
+    server.says(CANNOT.format("m0_0_0", "m0", server.worker("m0_0_0"), memory, reason, follows))
     assert stand_in.counted()["faults_met"] == 1
     until(lambda: stand_in.allocated() == allocated, "what was lent has been given back to the GPU")
     assert passed_on(client)  # the model was idle meanwhile
@@ -500,11 +511,16 @@ def test_an_instance_that_loses_its_gpu_when_it_opens_memory_says_so_and_is_star
     worker = server.worker("m_0_0")
     stand_in.fail(OPENS, LAUNCH_FAILED, pid=worker)
     text = (
-        r"tensor 'A' lies in GPU memory of another process, and instance m_0_0 has lost its GPU "
+        r"tensor 'A' lies in region 'given', and instance m_0_0 has lost its GPU "
         r"\(cuIpcOpenMemHandle_v2: unspecified launch failure\). It ends, and the server starts it again"
     )
     with pytest.raises(InferenceServerException, match=text):
         where(client)
+    server.says(
+        f"instance m_0_0 of model 'm' (pid {worker}) ends, as its process can use the GPU no more: opening region "
+        "'given' for tensor 'A' failed: cuIpcOpenMemHandle_v2: unspecified launch failure. Look for the error in the "
+        "model's own kernels"
+    )
     until(lambda: server.worker("m_0_0") != worker and server.model_ready("m"), "the model is back")
     with pytest.raises(InferenceServerException, match="Tensor is stored in GPU"):  # it has been opened there
         where(client)

@@ -107,7 +107,10 @@ def test_where_the_worker_cannot_open_the_client_s_memory_the_server_writes(star
     for _ in range(2):
         client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
-    server.says("a model's process cannot use GPU memory of another process (cuIpcOpenMemHandle_v2: out of memory)")
+    server.says(
+        f"instance m_0_0 of model 'm' (pid {server.worker('m_0_0')}) cannot open region 'wanted' of GPU 0 "
+        "(cuIpcOpenMemHandle_v2: out of memory): the server copies its tensors through host memory until"
+    )
 
 
 def test_each_request_of_a_batch_has_its_own_place(started, export, gpu):
@@ -350,8 +353,8 @@ def test_a_copy_that_fails_is_told_with_its_output_and_the_driver_s_reason(start
     register(client, "wanted", wanted)
     stand_in.fail("cuMemcpyDtoDAsync_v2", OUT_OF_MEMORY, times=1)
     text = (
-        f"a response of model 'm' cannot be sent: copying {NBYTES} bytes of tensor 'B' into the client's CUDA region "
-        "failed: cuMemcpyDtoDAsync_v2: out of memory"
+        f"a response of model 'm' cannot be sent: copying {NBYTES} bytes of tensor 'B' from region 'given' into "
+        "region 'wanted' failed: cuMemcpyDtoDAsync_v2: out of memory"
     )
     with pytest.raises(InferenceServerException, match=text):
         client.infer("m", **asked(tritonclient.http, output="wanted"))

@@ -262,7 +262,7 @@ def test_a_worker_that_dies_in_mid_stream_ends_it_with_an_error(endless, stub):
     psutil.Process(worker).send_signal(signal.SIGKILL)
     last = next(answer for answer in call if answer.error_message)
     assert last.infer_response.id == "k" and "endless" in last.error_message
-    until(lambda: endless.worker("endless_0") != worker, "a new worker")
+    until(lambda: endless.worker("endless_0") != worker, "a new instance")
     requests.put(message("endless", [tensor("SIZE", [1], "INT32")], "l"))
     assert next(call).infer_response.id == "l"
     call.cancel()

@@ -133,10 +133,12 @@ def test_many_kills_leave_nothing_behind(serve, write_model):
 def test_a_killed_nursery_is_replaced_and_its_instances_with_it(serve, write_model):
     write_model("m")
     server = serve().ready()
-    nursery = psutil.Process(server.worker("m_0")).ppid()
+    pid = server.worker("m_0")
+    nursery = psutil.Process(pid).ppid()
     mark = len(server.log)
     os.kill(nursery, signal.SIGKILL)
-    server.says("instance m_0 ended together with the process that had forked it, which is started again", mark)
+    ended = "ended together with the process that had forked it, which is started again"
+    server.says(f"instance m_0 of model 'm' (pid {pid}) {ended}", mark)
     server.says("instance m_0 is ready", after=mark)
     assert server.infer("m")[0] == 200
     assert not psutil.pid_exists(nursery)

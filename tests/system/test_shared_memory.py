@@ -269,6 +269,33 @@ class TritonPythonModel:
         np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, VALUES.shape), VALUES)
 
 
+def test_a_model_that_dies_has_changed_no_input_so_that_retrying_is_safe(models, connect, region, write_model):
+    """It works in the memory of the array, which is a view of its own."""
+    write_model(
+        "dies",
+        """
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        a *= 2
+        os.kill(os.getpid(), 9)
+""",
+    )
+    server = models()
+    client = connect(server)
+    pid = server.worker("dies_0")
+    source, handle = region(VALUES.nbytes)
+    shm.set_shared_memory_region(handle, [VALUES])
+    client.register_system_shared_memory("in", source, VALUES.nbytes)
+    with pytest.raises(InferenceServerException, match="; retrying is safe: a new instance is being started"):
+        client.infer("dies", [given("A", "in", VALUES)])
+    np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, VALUES.shape), VALUES)
+    server.says(f"instance dies_0 of model 'dies' (pid {pid}) was killed by signal 9 (SIGKILL); its process lived for")
+
+
 def test_a_deleted_file_serves_on(models, connect, region):
     client = connect(models())
     source, handle = region(64)

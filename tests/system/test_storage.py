@@ -174,7 +174,7 @@ def test_what_serves_keeps_its_files_however_many_bad_updates_come(s3, serve, ca
     assert answer(server, "one") == 11.0
     pid = server.worker("one_0")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: server.worker("one_0") != pid and server.infer("one")[0] == 200, "a new worker")
+    until(lambda: server.worker("one_0") != pid and server.infer("one")[0] == 200, "a new instance")
     assert answer(server, "one") == 11.0
     s3.put("one/1/model.py", ADD_ONE)
     assert server.ask("POST", "/v2/repository/models/one/load", {})[0] == 200

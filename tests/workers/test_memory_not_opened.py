@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from tisfast_worker import device_arena, foreign_memory, limits, native, nursery, serving_context
 from tisfast_worker.control_messages import ControlClosed
-from tisfast_worker.cuda import CudaError
+from tisfast_worker.cuda import CudaError, DeviceLost
 from tisfast_worker.failure import WireError
 
 REFUSED = CudaError("cuIpcOpenMemHandle_v2: invalid device context", 201)
@@ -151,6 +151,26 @@ def test_what_a_model_keeps_is_closed_by_the_loop_when_it_is_let_go(  # noqa: PL
     theirs.close()
 
 
+def test_what_cannot_be_closed_as_the_gpu_is_lost_is_closed_by_the_end_of_the_process(server, opens):
+    """The server hears of nothing that is open still, and the loop ends the process."""
+    opens()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found = foreign_memory.ForeignMemory(native.Library(nursery.LIBRARY), ours.detach(), lambda: None)
+
+    def fails():
+        raise CudaError("cuIpcCloseMemHandle: unspecified launch failure", 719)
+
+    for number in (3, 4):
+        found._let_go(number, SimpleNamespace(close=fails))
+    found.rest(lambda: False)
+    assert server.told == [] and len(found.unneeded) == 1
+    assert found.device_lost.startswith("closing GPU memory of another process failed: cuIpcCloseMemHandle: unspec")
+    found.rest(lambda: False)
+    assert server.told == []
+    found.close()
+    theirs.close()
+
+
 def test_what_was_never_opened_is_closed_when_it_is_forgotten(server, opens):
     opens()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -241,3 +261,24 @@ def test_who_could_not_close_what_it_was_lent_keeps_what_it_is_lent_then(server,
     assert given == [{"t": "gpu_memory", "back": True, "unclosed": True}]
     assert arena._memory is not None
     assert len(logged) == 1 and "is not closed by the driver in a process without an instance (no)" in logged[0]
+
+
+def test_lent_memory_that_cannot_be_closed_as_the_gpu_is_lost_is_not_given_back(server, opens):
+    """It is open until the process ends, as it does then."""
+    opens()
+    library = SimpleNamespace(
+        tf_arena_new=lambda *_: 1, tf_output_take=lambda *_: 64, tf_arena_used_blocks=lambda _: 0,
+        tf_arena_delete=lambda _: None,
+    )  # fmt: skip
+    lost = []
+    arena = device_arena.DeviceArena(library, lambda: None, SimpleNamespace(lose_device=lost.append))
+
+    def fails():
+        raise CudaError("cuIpcCloseMemHandle: unspecified launch failure", 719)
+
+    assert arena._take(64) == 64
+    arena._memory.close = fails
+    arena.rest()
+    assert not any(each.get("back") for each in server.asked)
+    assert len(lost) == 1 and isinstance(lost[0], DeviceLost)
+    assert str(lost[0]).startswith("closing GPU memory that the server has lent failed: cuIpcCloseMemHandle: ")

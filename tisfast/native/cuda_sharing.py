@@ -185,24 +185,26 @@ class CudaSharing:
         """The same of the GPU with this UUID."""
         return next((self.refusal(at) for at, gpu in enumerate(self._seen) if gpu.uuid == uuid), self._crashed)
 
-    def failed(self, what: str, reason: str, follows: str) -> None:
-        """Log, once for each: what failed, the driver's reason, and what follows; with the remedy, where handles do not
-        work.
+    def failed(self, what: str, reason: str, follows: str, *, of_client: bool = False, once: str = "") -> None:
+        """Log what failed, the driver's reason, and what follows; with the remedy, where handles do not work.
+
+        of_client: the memory is; once: of which kind each reason is logged once, "": of `what`.
         """
-        key = f"{what}: {reason}"[: limits.TOLD_ONCE_CHARS_MAX]
+        key = f"{once or what}: {reason}"[: limits.TOLD_ONCE_CHARS_MAX]
         with self._lock:
             if key in self._told or len(self._told) >= limits.TOLD_ONCE_MAX:
                 return
             self._told.add(key)
-        log.warning("%s (%s): %s%s", what, reason, follows, _remedy(reason))
+        again = ". The log says this once for each reason" if once else ""
+        log.warning("%s (%s): %s%s%s", what, reason, follows, _remedy(reason, of_client=of_client), again)
 
 
-def _remedy(reason: str) -> str:
+def _remedy(reason: str, *, of_client: bool) -> str:
     """The likeliest cause first."""
     if OUT_OF_MEMORY in reason:
         return ""  # who has failed says what to free
-    if "cuIpcOpen" in reason:
-        return f". Most likely the process whose memory it is has freed it, or has ended. Else: {CONTAINERS}"
+    if "cuIpcOpen" in reason and of_client:
+        return f". Most likely the client has freed this memory, or has ended. Else: {CONTAINERS}"
     return f". {CONTAINERS}" if "cuIpc" in reason else ""
 
 

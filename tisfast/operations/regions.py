@@ -232,7 +232,8 @@ class ClientRegions:
                     f"failed to register shared memory region '{name}': {error}: the server has lost GPU {device_id} "
                     "with this call, and begins it anew when a region is registered there: try again"
                 ) from error
-            self._sharing.failed("a CUDA region of a client was refused", str(error), "clients are told so")
+            what = f"region '{name:.60}' of GPU {device_id} was refused"
+            self._sharing.failed(what, str(error), "its client is told so", of_client=True, once="refused regions")
             raise BadRequest(f"{INVALID} (region '{name}': {error}): {OWNER_GONE}") from error
         except Unavailable as error:
             remedy = ". Unregister it before you free the memory: the GPU may still open it"

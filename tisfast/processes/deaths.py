@@ -13,7 +13,8 @@ from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.wire.fingerprint import fingerprint
 
-SAFE = "retrying is safe: a new worker is being started"
+_NEXT = "new instance is being started"
+SAFE = f"retrying is safe: a {_NEXT}"
 
 
 class Deaths:
@@ -30,7 +31,12 @@ class Deaths:
         return told
 
     def _advice(self, request: Any) -> str:
-        digest = _digest(getattr(request, "input", None))
+        given = getattr(request, "input", None)
+        if regions := given.gpu_regions() if given is not None else ():
+            its, them = ("input in region", "it") if len(regions) == 1 else ("inputs in regions", "them")
+            names = ", ".join(f"'{name:.60}'" for name in regions)
+            return f"its {its} {names} may be changed: write {them} again before you retry. A {_NEXT}"
+        digest = _digest(given)
         if digest is None:
             return SAFE
         number = self._counts.pop(digest, 0) + 1

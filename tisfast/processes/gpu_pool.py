@@ -61,14 +61,43 @@ class BorrowerFace(Protocol):
         refusal: why its driver has not closed it, or "".
         """
 
-    def unopened(self, share: int) -> None:
-        """The worker cannot open GPU memory that it knows by this id: it is to get copies in host memory."""
+    def unopened(self, share: int) -> UnopenedMemory | None:
+        """The worker cannot open GPU memory that it knows by this id: it is to get copies in host memory.
+
+        None: nobody needs that memory any more.
+        """
+
+    def name_regions(self, text: str) -> str:
+        """A worker's text, with the names of the regions that it knows by their ids."""
 
     def copying(self, number: int, share: int, nbytes: int) -> tuple[DeviceFile, Block]:
         """The memory known by this id, and where so many bytes of it may be copied to, until `copied`."""
 
     def copied(self, number: int) -> None:
         """The worker has taken its copy, or it could not be made."""
+
+
+class UnopenedMemory(NamedTuple):
+    """What a worker cannot open.
+
+    region: the client's that it is, "" where the server has lent it; is_its_own: to this worker.
+    """
+
+    region: str
+    gpu: int
+    is_its_own: bool = False
+
+    def told(self) -> tuple[str, str]:
+        """(what it is, what follows) for the log."""
+        minutes = f"for {limits.LENT_REFUSED_SECONDS // 60:g} minutes"
+        if self.region:
+            follows = "the server copies its tensors through host memory until the region is registered again"
+            return f"region '{self.region:.60}' of GPU {self.gpu}", follows
+        if self.is_its_own:
+            follows = f"it asks for none {minutes}, and its tensors go to other models through host memory"
+            return f"memory of GPU {self.gpu} that the server has lent it", follows
+        follows = f"all inputs of its model come in host memory {minutes}"
+        return f"memory of GPU {self.gpu} that the server has lent to another instance", follows
 
 
 class LentMemory(NamedTuple):
@@ -162,17 +191,20 @@ class GpuPool:
             borrower.question = 0
             borrower.lend(None)
 
-    def unopened(self, message: Message, borrower: BorrowerFace) -> None:
-        """A worker says that it cannot open GPU memory."""
+    def unopened(self, message: Message, borrower: BorrowerFace, whose: str) -> None:
+        """A worker says that it cannot open GPU memory.  whose: it is, for the log."""
         reason = str(message.get("error", ""))[: limits.TOLD_ONCE_CHARS_MAX]
         try:
             share = _natural(message, "unopened")
         except Unavailable as error:
             log.warning("%s: it is passed over", error)
             return
-        borrower.unopened(share)
-        what = "a model's process cannot use GPU memory of another process"
-        self._sharing.failed(what, reason, "such tensors go by way of host memory")
+        memory = borrower.unopened(share)
+        if memory is not None:
+            what, follows = memory.told()
+            is_client_s = memory.region != ""
+            once = "regions that an instance cannot open" if is_client_s else "lent memory that an instance cannot open"
+            self._sharing.failed(f"{whose} cannot open {what}", reason, follows, of_client=is_client_s, once=once)
 
     def copy(self, message: Message, borrower: BorrowerFace, reply: Callable[[Message], None], whose: str) -> None:
         """Copy some for the worker to host memory, and answer, later.  whose: see `answer`."""

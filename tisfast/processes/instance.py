@@ -2,7 +2,7 @@
 
 STARTING -> LOADING -> READY -> DRAINING -> STOPPED
               ^          |
-              +-- DEAD <-+   (requests answered or requeued, then a new worker after a delay)
+              +-- DEAD <-+   (requests answered or requeued, then a new one after a delay)
               +- ASLEEP <+   (no worker, to save memory, until `wake`)
 """
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
     from tisfast.native.memory import Block, MemoryFile
     from tisfast.native.region import DeviceFile
+    from tisfast.processes.gpu_pool import UnopenedMemory
 
 log = logging.getLogger("tisfast.processes")
 
@@ -95,7 +96,10 @@ class LinkFace(Protocol):
     def closed_there(self, share: int, refusal: str) -> None:
         """See gpu_pool.BorrowerFace."""
 
-    def unopened(self, share: int) -> None:
+    def unopened(self, share: int) -> UnopenedMemory | None:
+        """See gpu_pool.BorrowerFace."""
+
+    def name_regions(self, text: str) -> str:
         """See gpu_pool.BorrowerFace."""
 
     def copying(self, number: int, share: int, nbytes: int) -> tuple[DeviceFile, Block]:
@@ -356,7 +360,7 @@ class Instance:
             await asyncio.wait({self._keeper})
 
     def _left(self, end: End) -> None:
-        log.info("instance %s %s", self.name, end.text, extra=self._extra())
+        log.info("%s %s", self._named, end.text, extra=self._extra())
         self._set(InstanceState.STOPPED, f"instance {self.name} {end.text}")
         self._lose(end.text, self._birth.deaths.advice)
 
@@ -366,8 +370,8 @@ class Instance:
             self._backoff.forgive()  # the model works: what killed this worker is no reason to make clients wait
         delay = self._backoff.next_seconds(was_ready=True, lived_seconds=lived)
         log.error(
-            "instance %s %s; its process lived for %.1f s; next start in %g ms",
-            self.name,
+            "%s %s; its process lived for %.1f s; next start in %g ms",
+            self._named,
             end.text,
             lived,
             delay * 1000,
@@ -376,6 +380,11 @@ class Instance:
         self._set(InstanceState.DEAD, f"instance {self.name} {end.text} and is being restarted")
         self._lose(end.text, self._birth.deaths.advice)
         self._delay = delay
+
+    @property
+    def _named(self) -> str:
+        """The worker, for the log."""
+        return self.title if self._worker is None else self._worker.named()
 
     def _lose(self, text: str, advise: Callable[[list[Any]], dict[str, list[Any]]]) -> None:
         """Answer what the worker had taken; put back what it had not.  advise: the advice for each of those."""

@@ -18,17 +18,20 @@ from tisfast.native.region cimport DeviceFile
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport LENT, ForeignInput
 
+import re
 from collections import deque
 from contextlib import suppress
 from functools import partial
 
 from tisfast import limits
 from tisfast.errors import Internal, TisError, Unavailable
+from tisfast.processes.gpu_pool import UnopenedMemory
 from tisfast.types import NO_DEVICE, Status
 
 cdef extern from "<sched.h>":
     int sched_yield() nogil
 
+cdef object REGION = re.compile(r"the client's region \(share (\d+)\)")  # as the worker says (Share.named)
 cdef uint64_t HANDLE_UNITS = (1 << 40) - 1
 cdef int64_t UNSENT = <int64_t>1 << 62  # no ticket of the ring is so high
 cdef int WALKED_IN_ONE_STEP = 32  # requests, with up to FOREIGN_INPUTS_MAX inputs each
@@ -298,23 +301,29 @@ cdef class RingLink(Link):
         """See ShareTable.closed_there."""
         self.shares.closed_there(share, refusal)
 
-    def unopened(self, share) -> None:
+    def unopened(self, share):
         """Its worker cannot open GPU memory that it was told of, or lent (LENT): it is to get copies of that.
 
         Of memory that the server lends: of all, for some time, as it is the same for whatever is lent there.
+        Returns what gpu_pool.BorrowerFace says.
         """
         if share == LENT:
             self.lent = None
-            return
+            return UnopenedMemory("", self.gpu, is_its_own=True)
         file = self.shares.file_of(share)
         if file is None:
-            return  # it has gone meanwhile
+            return None  # it has gone meanwhile
         if not file.is_lent:
             file.stay_away()
         elif self.runtime.signature.device_inputs >= 0:
             give_back = partial(_take_again, self.runtime.signature)
             self.runtime.signature.device_inputs = NO_DEVICE
             self.poller.loop.call_later(limits.LENT_REFUSED_SECONDS, give_back)
+        return UnopenedMemory(file.region, self.gpu)
+
+    def name_regions(self, text) -> str:
+        """See gpu_pool.BorrowerFace."""
+        return REGION.sub(lambda found: self.shares.named(int(found[1])), text)
 
     def copying(self, number, share, nbytes) -> tuple:
         """(DeviceFile, Block) for a copy of so many bytes for the worker, which is kept until `copied`.  Raises TisError."""
@@ -671,7 +680,7 @@ cdef class RingLink(Link):
             return f"instance {self.instance} sent a slot of unknown kind {slot.kind}"
         if block is None:
             return f"the output arena of instance {self.instance} is full ({self.output.nbytes} bytes)"
-        return (<bytes>block.data[:slot.meta_bytes]).decode("utf-8", "replace")
+        return self.name_regions((<bytes>block.data[:slot.meta_bytes]).decode("utf-8", "replace"))
 
 
 cdef class RingPort(CallPort):

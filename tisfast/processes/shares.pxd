@@ -10,6 +10,7 @@ cdef class ShareTable:
     cdef str instance
     cdef Channel channel
     cdef dict open               # id: GPU memory (cuda_faces.DeviceMemory) that the worker may have open
+    cdef dict names              # of these, an id: what texts call it
     cdef set closing             # of these, the ids that the worker was told to forget
     cdef object refused          # deque: (DeviceMemory.unclosed of memory that the worker's driver has not closed, why)
     cdef list unclosed           # (memory that the server lends, id) that the worker was told to close, and has not

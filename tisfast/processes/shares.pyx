@@ -38,6 +38,7 @@ cdef class ShareTable:
         self.instance = instance
         self.loop = loop
         self.open = {}
+        self.names = {}
         self.closing = set()
         self.uses = unused
         self.unclosed = []
@@ -104,6 +105,7 @@ cdef class ShareTable:
             return
         self.closing.remove(share)
         memory = self.open.pop(share)
+        self.names.pop(share, None)
         if refusal and memory.is_lent:
             self.unclosed.append((memory, share))  # it is not freed before this process has ended, nor is its id
             return
@@ -112,6 +114,10 @@ cdef class ShareTable:
         if refusal:
             memory.unclosed[id(self)] = Refusal(By.INSTANCE, self.whose(), refusal)
             self.refused.append((memory.unclosed, refusal))
+
+    def named(self, share) -> str:
+        """GPU memory of a client that the worker may have open, in texts."""
+        return self.names.get(share, "a client's region")
 
     def file_of(self, share):
         """The DeviceFile that the worker knows by this id; None when that stands for none now."""
@@ -147,6 +153,7 @@ cdef class ShareTable:
             file.shown = not file.guarded
             if file.device >= 0:  # by its handle; of a descriptor there is no need
                 self.open[share] = memory = (<DeviceFile>file).memory  # which is closed behind the worker's
+                self.names[share] = f"region '{(<DeviceFile>file).region:.60}'"
                 message = MESSAGE.pack(SHOW_DEVICE, not memory.is_lent, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
                 memory.holders[id(self), share] = Holder(self.instance, self.end, uses=self.uses)

@@ -360,7 +360,7 @@ class Worker:
         elif "forgone" in message:
             self.place.gpu_pool.forgone(message, self.borrower)
         elif "unopened" in message:
-            self.place.gpu_pool.unopened(message, self.borrower)
+            self.place.gpu_pool.unopened(message, self.borrower, self.named())
         elif "copy" in message:
             self.place.gpu_pool.copy(message, self.borrower, self._tell, self._who)
         else:
@@ -402,7 +402,11 @@ class Worker:
             extra["facts"] = {**self.birth.facts, "once": once}
         if isinstance(message.get("line"), int):
             extra["source"] = (str(message.get("file", "")), message["line"])
-        spoken.log(LEVELS.get(str(message.get("level")), logging.INFO), "%s", message.get("msg", ""), extra=extra)
+        text = self._naming_regions(message.get("msg", ""))
+        spoken.log(LEVELS.get(str(message.get("level")), logging.INFO), "%s", text, extra=extra)
+
+    def _naming_regions(self, text: object) -> str:
+        return str(text) if self.borrower is None else self.borrower.name_regions(str(text))
 
     def _traced(self, message: Message) -> None:
         requests = message.get("requests")
@@ -416,7 +420,7 @@ class Worker:
             self.birth.name,
             "raised" if message.get("traceback") else "failed",
             f" for request {', '.join(ids)}" if ids else "",
-            message.get("error", ""),
+            self._naming_regions(message.get("error", "")),
             f"; {advised}" if advised else "",
             extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
         )

@@ -69,6 +69,15 @@ cdef class InferInput:
         made.record_offset, made.record_bytes = self.record_offset, self.record_bytes
         return made
 
+    def gpu_regions(self) -> list:
+        """The names of clients' regions on a GPU in which inputs of it lie: a model may write there."""
+        cdef ForeignInput each
+        cdef set found = set()
+        for each in self.foreign or ():
+            if each.position != NO_INPUT and each.tensor.file.device >= 0:
+                found.add(each.tensor.file.region)
+        return sorted(found - {""})  # that is memory which the server lends
+
     cdef Arena arena(self):
         cdef Block block = self.extra if self.extra is not None else self.body if self.body is not None else self.record_block
         return block.arena

@@ -98,7 +98,7 @@ def copy_to_host(copies, device, what):
     except CudaError as error:
         nbytes = sum(each[2] for each in copies)
         text = f"copying {nbytes} bytes of {what()} from GPU {device} to the host failed: {error}"
-        raise _failure(text, error) from None
+        raise failure(text, error) from None
 
 
 def wait(device):
@@ -107,7 +107,7 @@ def wait(device):
         with _Context(device) as call:
             _settle(call)
     except CudaError as error:
-        raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
+        raise failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
 
 
 def join(to, parts):
@@ -132,7 +132,7 @@ def join(to, parts):
             finally:  # also what was queued before a refusal: both memories may become other tensors'
                 call("cuCtxSynchronize")
     except CudaError as error:
-        raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
+        raise failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
 
 
 def uuid():
@@ -206,8 +206,11 @@ def _settle(call):
         raise
 
 
-def _failure(text, error, remedy=""):
-    """`remedy`: of a copy of ours.  A GPU that is lost is so by whoever used it: the likeliest comes first."""
+def failure(text, error, remedy=""):
+    """The GpuFailed of a CudaError that the text tells.
+
+    `remedy`: of a copy of ours.  A GPU that is lost is so by whoever used it: the likeliest comes first.
+    """
     if error.is_full:
         return GpuFailed(text + _NO_ROOM)
     if not error.is_fatal:
@@ -233,11 +236,11 @@ def stream(device):
     return made
 
 
-def copy(to, source, nbytes, name, where, remedy=""):  # noqa: PLR0913, PLR0917 - what is copied, and what it is
+def copy(to, source, nbytes, name, way):  # noqa: PLR0917 - what is copied, and what it is
     """From device memory to device memory of the one GPU that this instance sees: what the model queued is done before,
     the copy when this returns.
 
-    name: of the tensor; where: what it is copied into, for an error, which ends with `remedy`.  Raises GpuFailed.
+    name: of the tensor; way(): for an error, from where into what it is copied, and the remedy.  Raises GpuFailed.
     """
     if not nbytes:
         return
@@ -249,8 +252,8 @@ def copy(to, source, nbytes, name, where, remedy=""):  # noqa: PLR0913, PLR0917 
                 call("cuMemcpyDtoDAsync_v2", to, source, nbytes, ours)
                 call("cuStreamSynchronize", ours)
     except CudaError as error:
-        text = f"copying {nbytes} bytes of tensor '{name}' into {where} failed: {error}"
-        raise _failure(text, error, remedy) from None
+        where, remedy = way()
+        raise failure(f"copying {nbytes} bytes of tensor '{name}' {where} failed: {error}", error, remedy) from None
 
 
 class OpenedMemory:
@@ -280,16 +283,22 @@ class OpenedMemory:
             _clients.add(self.address)
 
     def close(self):
-        """Now, whoever refers to it: why the driver has not closed it, or "".  One that has failed has closed it."""
+        """Now, whoever refers to it: why the driver has not closed it, or "".  A context that has ended has closed it.
+
+        Raises a CudaError that is fatal: it stays open until the process ends.
+        """
         address, self.address = self.address, 0
-        _clients.discard(address)
         try:
             if address:
                 with _Context(0) as call:
                     call("cuIpcCloseMemHandle", address)
                     call("cuDevicePrimaryCtxRelease_v2", self._device)
         except CudaError as error:
+            if error.is_fatal:
+                raise
+            _clients.discard(address)
             return "" if error.has_ended else str(error)
+        _clients.discard(address)
         return ""
 
 

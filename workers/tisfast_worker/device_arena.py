@@ -77,7 +77,7 @@ class DeviceArena:
         offset = block_offset(part)
         try:
             to = self._memory.address + offset
-            cuda.copy(to, tensor.address(), nbytes, tensor._name, "GPU memory for another model")
+            cuda.copy(to, tensor.address(), nbytes, tensor._name, _to_lent)
         except BaseException as error:
             self.free((part,))
             self._heard(error)
@@ -128,8 +128,12 @@ class DeviceArena:
             if kept or ask is None or self._library.tf_arena_used_blocks(self._arena):
                 return
             self._library.tf_arena_delete(self._arena)
-            refusal = self._memory.close()
-            self._arena, self._memory = 0, None
+            memory, self._arena, self._memory = self._memory, 0, None
+            try:
+                refusal = memory.close()
+            except CudaError as error:  # it is the process's until that ends
+                self._heard(cuda.failure(f"closing GPU memory that the server has lent failed: {error}", error))
+                return
             with contextlib.suppress(ControlClosed):
                 ask({"t": "gpu_memory", "back": True, "unclosed": bool(refusal)})
             if refusal:
@@ -172,3 +176,8 @@ class DeviceArena:
         cuda.stream(0)
         self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)
+
+
+def _to_lent():
+    """The way of a copy, see cuda.copy."""
+    return "into GPU memory for another model", ""

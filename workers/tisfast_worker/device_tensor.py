@@ -22,14 +22,14 @@ class ClientMemory:
     `lease`: of the request whose input it is, or the ReplyMemory of the answer whose output it is; it is kept.
     """
 
-    __slots__ = ("__weakref__", "_share", "address", "lease", "nbytes", "place", "shape")
+    __slots__ = ("__weakref__", "address", "lease", "nbytes", "place", "shape", "share")
 
     def __init__(self, share, place, offset, nbytes, shape, lease):  # noqa: PLR0913, PLR0917 - its parts
         """`share`: a foreign_memory.Share, which is kept open; `place`: as the server knows it, `offset`: of the share.
 
         Raises CudaError.
         """
-        self._share, self.address, self.place, self.nbytes = share, share.memory().address + offset, place, nbytes
+        self.share, self.address, self.place, self.nbytes = share, share.memory().address + offset, place, nbytes
         self.shape, self.lease = tuple(shape), lease
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 
-from tisfast_worker import limits
+from tisfast_worker import cuda, limits
 from tisfast_worker.control_messages import ControlClosed
 from tisfast_worker.cuda import CudaError, OpenedMemory
 from tisfast_worker.device_tensor import ClientMemory, KnownMemory
@@ -42,6 +42,8 @@ _UNCLOSED = (
     "the driver does not close GPU memory of another process that {} had open ({}): it stays open until the instance "
     "ends. This is said once, and there may be more such memory later"
 )
+_REGION = "the client's region (share {})"  # the server puts its name in the place of this (WIRE.md, Foreign tensors)
+_LENT = "GPU memory that the server has lent"
 _OPENING = threading.RLock()
 
 
@@ -61,6 +63,10 @@ class Share:
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
         self.let_go = None  # of GPU memory: let_go(number, opened) is called when nobody needs it any more
         self.failed, self.failed_until = "", 0.0  # why, when it could not be opened: it is not tried before then
+
+    def named(self):
+        """GPU memory, in a text for a client or the log."""
+        return _REGION.format(self.number) if self.guarded else _LENT
 
     def memory(self):
         """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError.
@@ -143,7 +149,7 @@ class ForeignMemory:
         self._faults_counted = library.tf_faults_counted() != 0
         self.devices = KnownMemory()  # of inputs, and of answers to calls, that lie on the GPU
         self.inputs = None  # the input arena's memory, where the server leaves copies
-        self.device_lost = None  # why no memory on the GPU can be opened any more
+        self.device_lost = None  # why no memory on the GPU can be opened or closed any more
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -226,11 +232,18 @@ class ForeignMemory:
         self._nudge()
 
     def close_unneeded(self):
-        """Close GPU memory that nobody needs any more, and tell the server, which waits for it.  The loop's thread."""
-        while self.unneeded:
+        """Close GPU memory that nobody needs any more, and tell the server, which waits for it.  The loop's thread.
+
+        Where the GPU is lost (`device_lost`), the end of the process closes what is left, and the server sees that.
+        """
+        while self.unneeded and self.device_lost is None:
             share, opened = self.unneeded.popleft()
             told = {"t": "gpu_memory", "closed": share}
-            refusal = "" if opened is None else opened.close()
+            try:
+                refusal = "" if opened is None else opened.close()
+            except CudaError as error:
+                self.device_lost = str(cuda.failure(f"closing GPU memory of another process failed: {error}", error))
+                return
             if refusal:
                 told["error"] = refusal
                 current().log("WARN", _UNCLOSED.format(current().whose, refusal), "foreign_memory.py", 0, "unclosed")
@@ -277,10 +290,11 @@ class ForeignMemory:
         except CudaError as error:
             if not error.is_fatal:
                 return self._copied(share, offset, nbytes, layout, error)
-            self.device_lost = str(error)
+            opening = f"opening {share.named()} for tensor '{layout.name}' failed: {error}"
+            self.device_lost = str(cuda.failure(opening, error))
             raise WireError(
-                f"tensor '{layout.name}' lies in GPU memory of another process, and instance {current().instance} has "
-                f"lost its GPU ({error}). It ends, and the server starts it again: try again then"
+                f"tensor '{layout.name}' lies in {share.named()}, and instance {current().instance} has lost its GPU "
+                f"({error}). It ends, and the server starts it again: try again then"
             ) from None
 
     def _copied(self, share, offset, nbytes, layout, error):

@@ -67,14 +67,19 @@ class Loop:
             self._completions.settle_gpu()
         if self._foreign.unneeded:
             self._foreign.close_unneeded()
+        self._look_for_gpu()
+
+    def _look_for_gpu(self):
+        """Without its GPU the process ends, when all is answered: the server starts another one."""
         lost = self._publisher.writer.device_lost or self._foreign.device_lost
-        if lost is not None:  # all is answered: the process ends, and the server starts another one
+        if lost is not None:
             raise DeviceLost(lost)
 
     def _tidy(self):
         nudged, settled = self._completions.take_nudge(), self._completions.settle_gpu()
         if nudged:  # it may have been in use until now; the server may have nudged, too
             self._foreign.rest(self.source.pending)
+            self._look_for_gpu()
             return REST_NS
         if self._pinned is not None:
             self._pinned.rest()
@@ -85,5 +90,6 @@ class Loop:
         if calls is not None:
             calls.rest()
         self._foreign.rest(self.source.pending)
+        self._look_for_gpu()
         # Garbage may have been collected meanwhile.
         return FOR_EVER if settled and not self._completions.behind_gpu else REST_NS

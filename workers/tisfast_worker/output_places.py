@@ -7,6 +7,7 @@ from tisfast_worker.cuda import CudaError
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import OFFSET
 
+_FREED = ". Most likely a client has freed one of these before it unregistered it"
 _TO_STAY = (
     ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
     "register it anew with memory that is there"
@@ -57,5 +58,12 @@ class OutputPlace:
         to, source = memory.address + (self._place & OFFSET), tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
             return None
-        cuda.copy(to, source, nbytes, tensor._name, "the client's CUDA region", _TO_STAY)
+        cuda.copy(to, source, nbytes, tensor._name, lambda: self._way(tensor, share))
         return self._place, nbytes
+
+    def _way(self, tensor, share):
+        """From which client's memory into which, and what to do."""
+        for memory in self._foreign.devices.around(tensor):
+            if memory.share.guarded and memory.share is not share:
+                return f"from {memory.share.named()} into {share.named()}", _FREED
+        return f"into {share.named()}", _TO_STAY

@@ -19,7 +19,7 @@ FORKED = (
 
 def print_record(level, message, file, line, once=None):
     """Write one record to standard error; `once`: what names it among those that are logged once for all instances."""
-    print(f"{level} {file}:{line}] {message}", file=sys.stderr, flush=True)
+    print(f"{level} {file}{f':{line}' if line else ''}] {message}", file=sys.stderr, flush=True)
 
 
 class ServingContext:

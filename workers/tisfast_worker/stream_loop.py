@@ -90,12 +90,14 @@ class StreamLoop:
         self._look_for_gpu()
         if nudged:
             self._foreign.rest(self._source.pending)
+            self._look_for_gpu()
             return REST_NS
         self._stream_writer.rest()
         calls = current().calls
         if calls is not None:
             calls.rest()
         self._foreign.rest(self._source.pending)
+        self._look_for_gpu()
         settled = settled and not self._completions.behind_gpu  # garbage may have been collected meanwhile
         return FOR_EVER if settled and not self._stream_writer.open_streams else REST_NS
 
