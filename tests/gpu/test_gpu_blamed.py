@@ -22,8 +22,8 @@ OR_CLIENT = (
     "; or a client has freed memory that this instance has open: it must keep it allocated until it has unregistered it"
 )
 TO_STAY = (
-    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
-    "register it anew with memory that is there"
+    ". If the client has freed this memory, or has ended: it must keep the memory until it has unregistered the "
+    "region. Unregister the region, and register it again with memory that is there"
 )
 ELSE = ". Else look for the error in the model's own kernels"
 

@@ -156,7 +156,7 @@ def refused_at_the_end(m, **lets_go):
 def test_a_late_refusal_to_close_it_is_told(evicting, code, kinds):
     m = evicting(code=code, kinds=kinds, seconds=2)
     status, answer = m.unregister()
-    assert status == 503 and "requests use it in instance m_0_0" in answer["error"]
+    assert status == 503 and "requests use it in instance m_0_0 of model 'm' (pid " in answer["error"]
     refused_at_the_end(m)
 
 

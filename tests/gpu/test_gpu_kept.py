@@ -382,7 +382,7 @@ def test_who_unregisters_what_a_request_uses_is_not_told_that_the_gpu_hangs(star
             (tmp_path / "go").touch()
         for each in answers:
             each.result(60)
-    text = "requests use it: they are copied, wait for a model or are executed by one. One whose client has left"
+    text = "requests use it: they are copied, wait for a model or are executed by one. A request whose client has left"
     assert status == 503 and text in answer["error"] and "hangs or is busy" not in answer["error"]
     assert text in server.says("unregistered, but not closed within 1 s")["message"]
     assert unregister(server) == (200, {})

@@ -16,6 +16,7 @@ from tests.gpu.stand_in_driver import LAUNCH_FAILED
 from tests.operations.helpers import BY_NAME
 from tests.system.helpers import until
 from tests.unkillable import SOON, is_held, unkillable
+from tisfast.operations.region_words import TO_ITS_END
 
 HANGS = IDENTITY.replace(
     "        found", """        import os
@@ -124,7 +125,7 @@ def test_a_killed_process_that_does_not_end_hides_no_instance_that_uses_the_memo
     pid = server.worker("m_0_0")
     with unkillable(pid):
         kill_it(server, client, tmp_path)
-        lingers(server, pid)
+        lingers(server, pid, "began to end")
         until(lambda: server.worker("m_0_0") != pid, "there is another one")
         (tmp_path / "hang").touch()
         answer = client.async_infer("m", **asked(tritonclient.http), request_id="hangs")
@@ -134,9 +135,9 @@ def test_a_killed_process_that_does_not_end_hides_no_instance_that_uses_the_memo
         answer.get_result()
         assert status == 503
         assert told["error"].partition("to wait again: ")[2] == (
-            f"requests use it in instance m_0_0; instance m_0_0 of model 'm' (pid {pid}) has it open still: killed, "
-            "but not ended, most likely in a call of a GPU's driver that hangs. One whose client has left is executed "
-            f"to its end, and a model may keep inputs (--execution-timeout-secs ends an instance that hangs). {LOOK}"
+            f"requests use it in instance m_0_0 of model 'm' (pid {server.worker('m_0_0')}); instance m_0_0 of model "
+            f"'m' (pid {pid}) has it open still: killed, but not ended, most likely in a call of a GPU's driver that "
+            f"hangs. {TO_ITS_END}. {LOOK}"
         )
     assert server.ask("POST", UNREGISTER, {}) == (200, {})
 
@@ -228,7 +229,7 @@ def test_a_killed_process_without_a_gpu_is_not_said_to_hang_in_its_driver(serve,
         assert said["message"].partition("0.5 s: ")[2] == (
             "a file system that does not answer, a debugger, or much memory that it gives back may hold it, or a "
             f"device that the model uses ('ps -L -o stat,wchan:40 -p {pid}' says what it waits for). The server goes "
-            "on without it, and its memory is not free until it ends"
+            "on without it. Until it ends, its memory stays taken"
         )
         until(lambda: server.worker("m_0") != pid, "there is another one")
 

@@ -83,7 +83,7 @@ def test_a_part_of_mig_is_known_by_its_name(started, stand_in):
     stand_in.describe(parts=True)
     server = started("0", f"{PART.format(1)},{PART.format(0)}")
     server.says(f"m_0_0 sees {PART.format(1)} which is 1 of 1")
-    server.says("it is a part of MIG")
+    server.says("here CUDA shows a part of MIG")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, STAYS, WHERE, asked, register
 from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
+from tisfast.operations.region_words import NOT_CLOSED
 
 NBYTES = 4096
 OPENS, CLOSES = "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle"
@@ -25,12 +26,12 @@ NO_PEER_ACCESS = 217
 """What the driver refuses a call with, in a context that works."""
 PASSED = FLOATS.replace('"B"', '"A"', 1) + GPU + STAYS
 TO_STAY = (
-    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
-    "register it anew with memory that is there"
+    ". If the client has freed this memory, or has ended: it must keep the memory until it has unregistered the "
+    "region. Unregister the region, and register it again with memory that is there"
 )
 BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
+    ". You unregistered all regions, so you also hear of other clients' memory, as long as this is so. To hear only of "
+    "yours, unregister your regions by name"
 )
 WAITS = IDENTITY.replace("        found", """        import os
         if os.path.exists("FOLDER/wait"):
@@ -158,7 +159,7 @@ def test_a_gpu_that_is_not_there_is_told_with_the_region_and_the_number_of_gpus(
     assert status in ("400", "INVALID_ARGUMENT")
     assert text == (
         f"failed to register shared memory region: invalid args (region 'r': device_id is {device_id}, the server sees "
-        "2 GPUs, counted from 0)"
+        "2 GPUs, so it may be 0 to 1)"
     )
 
 
@@ -256,8 +257,8 @@ def test_the_log_says_which_instance_a_client_waits_for_when_it_unregisters(serv
         long.result(60)
         assert gone.result(60)[0] == 200
     assert said["message"].endswith(
-        ": instance m_0_0 had it open and closes it behind the batch that is executed, which takes long "
-        "(--execution-timeout-secs ends one that hangs)"
+        f": instance m_0_0 of model 'm' (pid {server.worker('m_0_0')}) has it open and has not closed it yet: it "
+        f"executes a batch that takes long, or its process does not run. {NOT_CLOSED}"
     )
 
 

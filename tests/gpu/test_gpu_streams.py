@@ -381,7 +381,7 @@ def test_what_a_stream_still_uses_may_be_freed_when_it_is_unregistered(streamed,
     with unregistering(server, "given"):
         told = server.says("shared memory region 'given' unregistered, but not closed within 5 s")["message"]
         (tmp_path / "go").touch()
-    assert "requests use it in instance m_0_0" in told
+    assert "requests use it in instance m_0_0 of model 'm' (pid " in told
     given.free()
     assert balance(stand_in, before) == 0
     assert stand_in.counted()["freed_while_open"] == before["freed_while_open"]

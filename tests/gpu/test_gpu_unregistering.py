@@ -117,7 +117,8 @@ def test_who_has_its_answer_may_free_also_while_the_instance_executes_the_next_r
     assert len(stream.values()) == COUNT
     blocks()
     told = unregistered_behind(tmp_path, stand_in, server, mine, "go")
-    assert "instance m_0_0 had it open and closes it behind the batch" in told
+    who = f"instance m_0_0 of model 'm' (pid {server.worker('m_0_0')})"
+    assert f"{who} has it open and has not closed it yet: it executes a batch that takes long, or its process" in told
 
 
 def test_what_a_thread_has_answered_is_let_go_of_behind_the_batch(busy, stand_in, tmp_path):
@@ -129,7 +130,8 @@ def test_what_a_thread_has_answered_is_let_go_of_behind_the_batch(busy, stand_in
     (tmp_path / "go").touch()
     assert len(stream.values()) == COUNT
     told = unregistered_behind(tmp_path, stand_in, server, mine)
-    assert "requests use it in instance m_0_0. One whose client has left is executed to its end" in told
+    who = f"instance m_0_0 of model 'm' (pid {server.worker('m_0_0')})"
+    assert f"requests use it in {who}. A request whose client has left is executed to its end" in told
 
 
 def test_an_instance_that_only_has_the_memory_open_is_not_said_to_use_it(
@@ -156,8 +158,8 @@ def test_an_instance_that_only_has_the_memory_open_is_not_said_to_use_it(
         copied.result(60)
         assert closing.result(60) == (200, {})
     assert (
-        "requests use it: they are copied, wait for a model or are executed by one; instance g_0_0 only has it open, "
-        "and closes it after them"
+        "requests use it: they are copied, wait for a model or are executed by one; instance g_0_0 of model 'g' (pid "
+        f"{server.worker('g_0_0')}) only has it open, and closes it after them"
     ) in told
 
 

@@ -185,7 +185,7 @@ def test_a_handle_that_is_none_names_the_drivers_reason(library):
     assert not refused.value.is_full
 
 
-TO_STAY = r": error 700\. If the client has freed this memory, .* register it anew with memory that is there$"
+TO_STAY = r": error 700\. If the client has freed this memory, .* register it again with memory that is there$"
 
 
 def test_a_copy_that_fails_is_an_error_of_the_request_with_the_remedy(library, driver):
@@ -311,14 +311,18 @@ def test_memory_that_was_opened_in_vain_is_closed_while_somebody_has_the_error(l
     assert driver.closed.value == closed + 1  # once
 
 
-def test_machines_without_a_gpu_say_why(library, driver, tmp_path):
+def test_machines_without_a_gpu_say_why(library, driver, tmp_path, monkeypatch):
     with pytest.raises(CudaMissing, match="the NVIDIA driver's library cannot be used: .*nothing.so"):
         Cuda(str(tmp_path / "nothing.so"))
     driver.devices.value = 0
-    with pytest.raises(CudaMissing, match="the NVIDIA driver sees no GPU"):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(CudaMissing, match="^the NVIDIA driver sees no GPU$"):
+        Cuda(library)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "9")
+    with pytest.raises(CudaMissing, match="^the NVIDIA driver sees no GPU with CUDA_VISIBLE_DEVICES=9$"):
         Cuda(library)
     driver.fail_init.value = 1
-    with pytest.raises(CudaMissing, match="the NVIDIA driver offers no GPU: cuInit: error 100"):
+    with pytest.raises(CudaMissing, match="the NVIDIA driver offers no GPU with CUDA_VISIBLE_DEVICES=9: cuInit: error 100"):
         Cuda(library)
 
 

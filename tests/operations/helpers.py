@@ -12,8 +12,8 @@ from tisfast.wire import head
 from tisfast.wire.signature import ModelSignature
 
 BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
+    ". You unregistered all regions, so you also hear of other clients' memory, as long as this is so. To hear only of "
+    "yours, unregister your regions by name"
 )
 """Behind what is open of clients' GPU memory, for who unregisters all of it."""
 

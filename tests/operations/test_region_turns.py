@@ -103,7 +103,7 @@ def test_the_requests_of_an_instance_are_walked_over_once_for_all_who_wait_alike
         return errors, [each.walks for each in instances]
 
     errors, walks = registered(wait)
-    assert len(errors) == 1 and "requests use it in instances m_0_0 and m_0_1. One whose" in errors.pop()
+    assert len(errors) == 1 and "requests use it in m_0_0 and m_0_1. A request whose" in errors.pop()
     assert max(walks) <= 2  # for the log; again for the answers, where that is more than a second ago
     assert len(caplog.messages) == 1
 

@@ -15,7 +15,7 @@ from tisfast.errors import BadRequest, Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_faces import By, Holder, Refusal, Waits
 from tisfast.native.cuda_lanes import HANGS
-from tisfast.operations.region_words import TO_ITS_END
+from tisfast.operations.region_words import NOT_CLOSED, TO_ITS_END
 from tisfast.operations.regions import ClientRegions
 
 
@@ -56,6 +56,9 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
     assert told[0].count("the host hangs") == told[0].count("nvidia-smi' answers") == 1
 
 
+BATCH = "it executes a batch that takes long, or its process"
+
+
 @pytest.mark.parametrize("count", [1, 2, 4, 5])
 def test_unregistering_says_which_instances_it_waits_for(regions, device, monkeypatch, caplog, count):
     async def waiting():
@@ -63,8 +66,8 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         short(monkeypatch)
         memory = regions.table.get("c").file.memory
         for at in range(1, count + 1):
-            memory.holders[at] = Holder(f"m_0_{at}", None)
-        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: {whose} it behind the batch"):
+            memory.holders[at] = Holder(f"instance m_0_{at}", None)
+        with pytest.raises(Unavailable, match=f"do not free the memory yet.*: {whose} it open and"):
             await regions.unregister_cuda("c")
         assert regions.unfinished() == [f"shared memory region 'c' still to be closed: {text}"]
         memory.holders.clear()
@@ -72,13 +75,12 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
         await regions.unregister_cuda("c")
         assert regions.unfinished() == []
 
-    several = {2: "m_0_1 and m_0_2", 4: "m_0_1, m_0_2, m_0_3 and 1 other", 5: "m_0_1, m_0_2, m_0_3 and 2 others"}
-    named = f"instances {several[count]}" if count > 1 else "instance m_0_1"
-    whose = f"{named} had it open and close{'' if count > 1 else 's'}"
-    text = (
-        f"{whose} it behind the batch that is executed, which takes long "
-        "(--execution-timeout-secs ends one that hangs)"
-    )
+    first = ", ".join(f"instance m_0_{at}" for at in range(1, 4))
+    named = {1: "instance m_0_1", 2: "instance m_0_1 and instance m_0_2", 4: f"{first} and 1 other"}
+    whose = f"{named.get(count, f'{first} and 2 others')} {'have' if count > 1 else 'has'}"
+    batch = "they execute batches that take long, or their processes do" if count > 1 else f"{BATCH} does"
+    has = "have" if count > 1 else "has"
+    text = f"{whose} it open and {has} not closed it yet: {batch} not run. {NOT_CLOSED}"
     registered(waiting)
     assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
 
@@ -128,10 +130,9 @@ def test_each_reason_is_told_once_with_its_regions(regions, device, busy, monkey
     assert registered(several) == (
         "shared memory regions 'c', 'd', 'e' and 2 others unregistered, but not closed within 0.1 s; do not free the "
         "memory yet, and unregister again to wait again: 'c' and 'd': requests use it: they are copied, wait for a "
-        f"model or are executed by one; 'c', 'd', 'e' and 2 others: {hangs}. One whose client has left is executed to "
-        "its end, and a model may keep inputs (--execution-timeout-secs ends an instance that hangs). Look whether "
-        "'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start the "
-        f"server again{BY_NAME}"
+        f"model or are executed by one; 'c', 'd', 'e' and 2 others: {hangs}. {TO_ITS_END}. Look whether 'nvidia-smi' "
+        "answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start the server "
+        f"again{BY_NAME}"
     )
 
 
@@ -141,16 +142,16 @@ def test_who_uses_the_memory_is_told(regions, device, monkeypatch):
         short(monkeypatch)
         file = regions.table.get("c").file
         memory = file.memory
-        memory.holders[1] = Holder("m_0_1", None)
+        memory.holders[1] = Holder("instance m_0_1", None)
         only = "instance m_0_1 only has it open, and closes it after them"
         for uses, who in (
             ([], f": they are copied, wait for a model or are executed by one; {only}"),
             ([2], f" in instance m_0_2; {only}"),
-            ([1, 2], " in instances m_0_1 and m_0_2"),
+            ([1, 2], " in instance m_0_1 and instance m_0_2"),
         ):
             for at in uses:
-                memory.holders[at] = Holder(f"m_0_{at}", None, uses=lambda: [{id(memory)}])
-            with pytest.raises(Unavailable, match=f"not closed within 0.1 s; .*: requests use it{who}. One whose"):
+                memory.holders[at] = Holder(f"instance m_0_{at}", None, uses=lambda: [{id(memory)}])
+            with pytest.raises(Unavailable, match=f"not closed within 0.1 s; .*: requests use it{who}. A request"):
                 await regions.unregister_cuda("c")
         memory = None
         file.memory.holders.clear()
@@ -178,7 +179,7 @@ def test_who_waits_for_a_killed_process_may_free_the_memory_only_if_nothing_else
         memory = file.memory
         memory.holders[1] = Holder("m_0_0", None, "instance m_0_0 of model 'm' (pid 7)")
         if more in ("requests", "instance"):
-            memory.holders[2] = Holder("n_0_0", None, uses=lambda: [{id(memory)}])
+            memory.holders[2] = Holder("instance n_0_0", None, uses=lambda: [{id(memory)}])
         if more == "refusal":
             memory.unclosed["n"] = Refusal(By.INSTANCE, "instance n_0_0 of model 'n' (pid 8)", "no")
         if more != "requests":
@@ -195,8 +196,8 @@ def test_who_waits_for_a_killed_process_may_free_the_memory_only_if_nothing_else
     if more == "requests":
         assert told == f"requests use it in instance n_0_0; {KILLED}. {TO_ITS_END}. {HANGS}"
     elif more == "instance":
-        behind = "instance n_0_0 had it open and closes it behind the batch that is executed, which takes long "
-        assert told == f"{behind}(--execution-timeout-secs ends one that hangs); {KILLED}. {HANGS}"
+        open_still = f"instance n_0_0 has it open and has not closed it yet: {BATCH} does not run"
+        assert told == f"{open_still}; {KILLED}. {NOT_CLOSED}. {HANGS}"
     else:
         assert told == f"{KILLED}{FREE if not more else ''}. {HANGS}"
 

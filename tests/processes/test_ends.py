@@ -96,7 +96,8 @@ def test_a_process_whose_control_thread_a_model_has_ended_ends_and_its_requests_
         "model or a library ends threads, it has to leave this one alone)"
     )
     assert f"instance m_0 {why} while it executed this request; retrying is safe" in told
-    assert any(each.startswith(f"instance m_0 {why}; its process lived for") for each in caplog.messages)
+    logged = f"instance m_0 of model 'm' (pid {pid}) {why}; its process lived for"
+    assert any(each.startswith(logged) for each in caplog.messages)
     assert "m_0: Traceback (most recent call last):" in caplog.messages
     run(until(lambda: m.instance.state is InstanceState.READY and m.instance.pid != pid))
     m.ask("s.send(answer(2), FINAL)")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -36,8 +37,8 @@ _NON_BLOCKING: Final = 1
 _ENDS: Final = ("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2")
 """They end a context with all that is in it: however often it was retained, and by giving back the last hold on it."""
 _TO_STAY: Final = (
-    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
-    "register it anew with memory that is there"
+    ". If the client has freed this memory, or has ended: it must keep the memory until it has unregistered the "
+    "region. Unregister the region, and register it again with memory that is there"
 )
 """What to do when a copy of a client's memory fails."""
 
@@ -334,6 +335,12 @@ class Allocated(_Memory):
         return bool(self.on.lost)
 
 
+def _shown() -> str:
+    """What leaves this process no GPU, maybe."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible:.60}"
+
+
 class Cuda:
     """This machine's GPUs.  Raises CudaMissing when there is none that can be used."""
 
@@ -344,9 +351,9 @@ class Cuda:
             self._driver.call("cuInit", 0)
             self._driver.call("cuDeviceGetCount", ctypes.byref(count))
         except Failed as error:
-            raise CudaMissing(f"the NVIDIA driver offers no GPU: {error}") from error
+            raise CudaMissing(f"the NVIDIA driver offers no GPU{_shown()}: {error}") from error
         if count.value == 0:
-            raise CudaMissing("the NVIDIA driver sees no GPU")
+            raise CudaMissing(f"the NVIDIA driver sees no GPU{_shown()}")
         self.count = count.value
         self._devices: dict[int, _Device] = {}
         self._on_lost: Callable[[int], None] = _nobody_lends

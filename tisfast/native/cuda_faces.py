@@ -10,7 +10,7 @@ from tisfast.executor import Lane
 
 OWNER_GONE: Final = (
     "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
-    'on different GPUs or of different users (docs/gpu.md, "Containers, MIG, WSL2")'
+    "on different GPUs or of different users ('tisfast docs gpu', \"Containers, MIG, WSL2\")"
 )
 """Why a handle cannot be opened, the likeliest reason first."""
 
@@ -37,8 +37,8 @@ def unused() -> Iterable[Set[int]]:
 class Holder(NamedTuple):
     """An instance that may have memory open.
 
-    name: as in "instance m_0_0"; end: ends it, for a reason; lingers: its process, where that was killed and has not
-    ended (processes.worker.Worker.lingers); uses: walks over the requests that it has, some in each step, and gives
+    name: in texts, "instance m_0_0 of model 'm' (pid 7)"; end: ends it, for a reason; lingers: its process, where that
+    was killed and has not ended (processes.worker.Worker.lingers); uses: walks over the requests that it has, some in each step, and gives
     the id() of each DeviceMemory that they use.
     """
 

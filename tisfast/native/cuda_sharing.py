@@ -23,7 +23,7 @@ log = logging.getLogger("tisfast.gpu")
 KERNEL: Final = Path("/proc/sys/kernel/osrelease")
 WSL: Final = "microsoft"
 """A part of the name of WSL2's kernel."""
-DOCS: Final = 'docs/gpu.md, "Containers, MIG, WSL2"'
+DOCS: Final = "'tisfast docs gpu', \"Containers, MIG, WSL2\""
 OUT_OF_MEMORY: Final = "out of memory"
 """A part of the driver's text for CUDA_ERROR_OUT_OF_MEMORY."""
 HOST_INSTEAD: Final = "tensors go from model to model by way of host memory"
@@ -137,10 +137,10 @@ def _said(gpu: SeenGpu, *, wsl: bool) -> str:
         )
     if gpu.part:
         return (
-            "it is a part of MIG. Unless CUDA_VISIBLE_DEVICES=MIG-... names the part to the server, all tensors go by "
-            "way of host memory, those in CUDA regions too: the server then counts whole GPUs, and the driver shows "
-            "the part with another UUID. CUDA IPC does not work across GPU instances of MIG: client and models must be "
-            f"on the same one, best named to both in this way. {TRIED} ({DOCS})"
+            "here CUDA shows a part of MIG. Unless CUDA_VISIBLE_DEVICES=MIG-... names the part to the server, all "
+            "tensors go by way of host memory, those in CUDA regions too. CUDA IPC does not work across GPU instances "
+            "of MIG: client and models must be on the same one, best named to both in this way. "
+            f"{TRIED} ({DOCS})"
         )
     if wsl:
         return (

@@ -13,7 +13,7 @@ from tisfast import limits
 from tisfast.native.cuda_faces import By, Devices, Gone, Holder, Refusal, Unclosed, Waits
 from tisfast.native.cuda_lanes import HANGS, hangs
 from tisfast.native.region import DeviceFile, Region
-from tisfast.operations.region_words import TO_ITS_END, instances, listed
+from tisfast.operations.region_words import NOT_CLOSED, TO_ITS_END, listed
 from tisfast.operations.slices import Pieces
 
 
@@ -160,11 +160,11 @@ class _Removed(Closing):
             users = sorted({each.name for each in holders if uses.of(each, file.memory)})
             self._tell_used(file, users, names, reasons, remedies)
         elif names:
-            closes = "closes" if len(names) == 1 else "close"
-            reasons.append(
-                f"{instances(names)} had it open and {closes} it behind the batch that is executed, which takes long "
-                "(--execution-timeout-secs ends one that hangs)"
-            )
+            have, batch = ("has", "it executes a batch that takes long, or its process does")
+            if len(names) > 1:
+                have, batch = ("have", "they execute batches that take long, or their processes do")
+            reasons.append(f"{listed(names)} {have} it open and {have} not closed it yet: {batch} not run")
+            remedies.append(NOT_CLOSED)
         if lingering := self.lingering():
             have, them = ("has", "this process has") if len(lingering) == 1 else ("have", "these processes have")
             frees = "" if reasons or self._unclosed else f". Free the memory when {them} ended"
@@ -179,12 +179,12 @@ class _Removed(Closing):
         self, file: DeviceFile, users: Sequence[str], names: Sequence[str], reasons: list[str], remedies: list[str]
     ) -> None:
         """users: the instances whose requests use it; names: those that have it open."""
-        where = f" in {instances(users)}" if users else ": they are copied, wait for a model or are executed by one"
+        where = f" in {listed(users)}" if users else ": they are copied, wait for a model or are executed by one"
         reasons.append(f"requests use it{where}")
         remedies.append(TO_ITS_END)
         if idle := [each for each in names if each not in users]:
             have, close = ("has", "closes") if len(idle) == 1 else ("have", "close")
-            reasons.append(f"{instances(idle)} only {have} it open, and {close} it after them")
+            reasons.append(f"{listed(idle)} only {have} it open, and {close} it after them")
         lanes = file.lane(0), self._devices.lane(self.device)
         if any(each.seconds >= limits.GPU_TOLD_SECONDS for each in lanes):
             hung = self._devices.waits(self.device)

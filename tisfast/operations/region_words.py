@@ -10,12 +10,17 @@ from tisfast.native.cuda_faces import By, Refusal, Waits, and_others, have_ended
 from tisfast.native.cuda_lanes import HANGS
 
 TO_ITS_END = (
-    "One whose client has left is executed to its end, and a model may keep inputs (--execution-timeout-secs ends an "
-    "instance that hangs)"
+    "A request whose client has left is executed to its end (--execution-timeout-secs ends an instance that hangs). A "
+    "model may keep inputs of requests that were answered: unload it, or end its process"
+)
+NOT_CLOSED = (
+    "--execution-timeout-secs ends an instance whose batch takes too long. 'ps -o stat,wchan:40 -p PID' says whether a "
+    "process runs: T is stopped, and 'kill -CONT PID' has it go on. If you end the process, the memory is closed, and "
+    "the server starts the instance again"
 )
 _BY_NAME = (
-    ". Who unregisters all regions is told this as long as it is so, whoever has the memory; unregister yours by their "
-    "names to hear of them alone"
+    ". You unregistered all regions, so you also hear of other clients' memory, as long as this is so. To hear only of "
+    "yours, unregister your regions by name"
 )
 
 
@@ -105,11 +110,6 @@ def _remedy(refusals: Collection[Refusal]) -> str:
 def named(names: Collection[str]) -> str:
     """The first ones of them, which differ, and how many others there are."""
     return f"shared memory region{'s' if len(names) > 1 else ''} {_quoted(names)}"
-
-
-def instances(names: Collection[str]) -> str:
-    """The same of instances."""
-    return f"instance{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def listed(texts: Collection[str]) -> str:

@@ -191,8 +191,10 @@ class ClientRegions:
                 self._closer = Closer(devices, self._pieces)
             if not 0 <= device_id < devices.count:
                 gpus = f"{devices.count} GPU{'s' if devices.count > 1 else ''}"
+                known = "0" if devices.count == 1 else f"0 to {devices.count - 1}"
                 raise BadRequest(
-                    f"{INVALID} (region '{name}': device_id is {device_id}, the server sees {gpus}, counted from 0)"
+                    f"{INVALID} (region '{name}': device_id is {device_id}, the server sees {gpus}, so it may be "
+                    f"{known})"
                 )
             coming.waits = partial(devices.waits, device_id)
             lane = devices.lane(device_id)

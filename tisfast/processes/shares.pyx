@@ -74,15 +74,15 @@ cdef class ShareTable:
         self.theirs.close()
         if lingers:
             for share, memory in self.open.items():
-                memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
+                memory.holders[id(self), share] = Holder(self.whose(), self.end, lingers)
             for memory, share in self.unclosed:
-                memory.holders[id(self), share] = Holder(self.instance, self.end, lingers)
+                memory.holders[id(self), share] = Holder(self.whose(), self.end, lingers)
             for unclosed, refusal in self.refused:
                 unclosed[id(self)] = Refusal(By.LINGERING, f"{lingers}, {NOT_ENDED}", refusal)
 
     def lingers_with(self, memory, lingers) -> None:
         """Its process, which lingers, has this open too: memory that it was lent."""
-        memory.holders[id(self), LENT] = Holder(self.instance, self.end, lingers)
+        memory.holders[id(self), LENT] = Holder(self.whose(), self.end, lingers)
         self.unclosed.append((memory, LENT))
 
     def process_ended(self) -> None:
@@ -156,7 +156,7 @@ cdef class ShareTable:
                 self.names[share] = f"region '{(<DeviceFile>file).region:.60}'"
                 message = MESSAGE.pack(SHOW_DEVICE, not memory.is_lent, share, 0, 0, file.nbytes)
                 self._tell(message + (<DeviceFile>file).handle, -1)
-                memory.holders[id(self), share] = Holder(self.instance, self.end, uses=self.uses)
+                memory.holders[id(self), share] = Holder(self.whose(), self.end, uses=self.uses)
                 return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)

@@ -460,8 +460,8 @@ class Worker:
         self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
         if lingers:
             log.error(
-                "%s %s and has not ended within %g s: %s. The server goes on without it, and its memory is not free "
-                "until it ends%s",
+                "%s %s and has not ended within %g s: %s. The server goes on without it. Until it ends, its memory "
+                "stays taken%s",
                 self.lingers, lingers, limits.KILL_SECONDS_MAX, *self._why_it_lingers,
                 extra={"facts": self.birth.facts},
             )  # fmt: skip
@@ -476,7 +476,7 @@ class Worker:
         if self.birth.planned.kind == "GPU":
             return (
                 f"most likely it hangs in its GPU's driver; else {others} may hold it ({look})",
-                f", nor is memory of others closed that it has open on the GPU. {HANGS}",
+                f", and clients' GPU memory stays open in it. {HANGS}",
             )
         return f"{others} may hold it, or a device that the model uses ({look})", ""
 

@@ -9,8 +9,8 @@ from tisfast_worker.foreign_memory import OFFSET
 
 _FREED = ". Most likely a client has freed one of these before it unregistered it"
 _TO_STAY = (
-    ". If the client has freed this memory, or has ended: it must keep it allocated until it has unregistered it, and "
-    "register it anew with memory that is there"
+    ". If the client has freed this memory, or has ended: it must keep the memory until it has unregistered the "
+    "region. Unregister the region, and register it again with memory that is there"
 )
 
 
