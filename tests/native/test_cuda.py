@@ -322,7 +322,8 @@ def test_machines_without_a_gpu_say_why(library, driver, tmp_path, monkeypatch):
     with pytest.raises(CudaMissing, match="^the NVIDIA driver sees no GPU with CUDA_VISIBLE_DEVICES=9$"):
         Cuda(library)
     driver.fail_init.value = 1
-    with pytest.raises(CudaMissing, match="the NVIDIA driver offers no GPU with CUDA_VISIBLE_DEVICES=9: cuInit: error 100"):
+    hidden = "the NVIDIA driver offers no GPU with CUDA_VISIBLE_DEVICES=9: cuInit: error 100"
+    with pytest.raises(CudaMissing, match=hidden):
         Cuda(library)
 
 

@@ -38,8 +38,8 @@ class Holder(NamedTuple):
     """An instance that may have memory open.
 
     name: in texts, "instance m_0_0 of model 'm' (pid 7)"; end: ends it, for a reason; lingers: its process, where that
-    was killed and has not ended (processes.worker.Worker.lingers); uses: walks over the requests that it has, some in each step, and gives
-    the id() of each DeviceMemory that they use.
+    was killed and has not ended (processes.worker.Worker.lingers); uses: walks over the requests that it has, some in
+    each step, and gives the id() of each DeviceMemory that they use.
     """
 
     name: str
