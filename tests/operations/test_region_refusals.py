@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from tisfast import tuning
 from tisfast.errors import Internal, TisError, Unavailable
 from tisfast.native.cuda_faces import By, Refusal
 from tisfast.native.cuda_lanes import HANGS
+from tisfast.operations.memory_closing import Closer
 
 UNCLOSED = (
     "unregistered, but not closed: the driver refuses that in {}. Do not free the memory before the server has ended"
@@ -158,6 +160,32 @@ def test_a_refusal_is_told_also_while_another_region_is_not_closed(regions, regi
     text = registered(both)
     assert text.startswith(f"shared memory region 'd' unregistered, but not {late}")
     assert REFUSED in text and text.endswith(BY_NAME)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_what_nobody_can_say_whether_it_is_closed_is_not_told_to_be(regions, register, monkeypatch, failing):
+    """Whichever of those that one call unregisters."""
+    closed, calls = Closer.closed, itertools.count(1)
+
+    def fails(self, left):
+        if next(calls) == failing:
+            left.clear()
+            raise MemoryError("no memory")
+        return closed(self, left)
+
+    async def all_of_them():
+        for each in "cde":
+            await register(each)
+        monkeypatch.setattr(Closer, "closed", fails)
+        for _ in range(2):
+            where = f"region '{'cde'[failing - 1]}' unregistered, but not closed: .*no memory"
+            with pytest.raises(Internal, match=where):
+                await regions.unregister_cuda("")
+        assert regions.unfinished() == []
+        await register("f")
+        await regions.unregister_cuda("f")
+
+    registered(all_of_them)
 
 
 def test_who_waits_already_is_told_of_a_refusal_also_where_the_name_is_used_again(regions, register):

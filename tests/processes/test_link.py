@@ -24,6 +24,24 @@ from tisfast.types import Status
 TWO = "instance_group [ { count: 2 kind: KIND_CPU } ]"
 SUBMIT_SLOTS = limits.SUBMIT_SLOTS
 
+@pytest.mark.parametrize("digits", [1, 5, 6, 5000])
+@pytest.mark.parametrize("decoupled", ["true", "false"])
+def test_a_model_s_text_that_looks_like_the_name_of_a_region_is_answered_and_logged(
+    streams, run, caplog, decoupled, digits
+):
+    """int() takes 4300 digits: many models say their inputs in their errors."""
+    m = streams(config=CONFIG.replace("true", decoupled))
+    text = f'"the client\'s region (share " + "1" * {digits} + ")"'
+    failing = {"true": f"s.send(failed({text}), FINAL)", "false": f"returned = [failed({text})]"}[decoupled]
+    for count in range(1, 4):
+        m.ask(f"pb.Logger.log_error({text}); {failing}")
+        status, told, final = m.until_final(count)[-1]
+        known = f"the client's region (share {'1' * digits})" if digits > 5 else "a client's region"
+        assert (status, final) == (Status.INTERNAL, True) and known in told
+    run(until(lambda: sum(known in each for each in caplog.messages) == 3))
+    assert m.runtime.arena.used_blocks == 0
+
+
 @pytest.mark.parametrize("decoupled", ["true", "false"])
 def test_what_a_dead_instance_had_ahead_may_be_cancelled_while_its_death_is_told(
     write, supervise, run, tmp_path, decoupled

@@ -90,6 +90,15 @@ class _InVain(Closing):
         return _all(self._unclosed)
 
 
+class Unknown(Closing):
+    """Of what nobody can say whether it is closed: a bug of the server, or no memory, was met as it was let go of."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_exception(error)
+        super().__init__(name, done)
+
+
 class Coming:
     """A region that is being registered.
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, TisError, Unavailable
-from tisfast.operations.memory_closing import Closing, Uses
+from tisfast.operations.memory_closing import Closing, Unknown, Uses
 from tisfast.operations.region_words import Told, named
 from tisfast.operations.slices import Pieces, in_slices
 
@@ -146,7 +146,10 @@ class Closings:
             self._take(batch, name)
 
     def _take(self, batch: _Batch, name: str) -> None:
-        what = batch.make(name)
+        try:
+            what = batch.make(name)
+        except Exception as error:  # told to who unregisters: nobody may take it for closed
+            what = Unknown(name, error)
         what.number = batch.number
         batch.open[what] = None
         if not batch.removed:

@@ -31,7 +31,7 @@ from tisfast.types import NO_DEVICE, Status
 cdef extern from "<sched.h>":
     int sched_yield() nogil
 
-cdef object REGION = re.compile(r"the client's region \(share (\d+)\)")  # as the worker says (Share.named)
+cdef object REGION = re.compile(r"the client's region \(share (\d{1,5})\)")  # as the worker says (Share.named)
 cdef uint64_t HANDLE_UNITS = (1 << 40) - 1
 cdef int64_t UNSENT = <int64_t>1 << 62  # no ticket of the ring is so high
 cdef int WALKED_IN_ONE_STEP = 32  # requests, with up to FOREIGN_INPUTS_MAX inputs each
@@ -615,8 +615,8 @@ cdef class RingLink(Link):
                 answer = read_answer(request.input, block, slot.meta_bytes, self.lent)
             else:
                 status, message = self._status(slot), self._text(request, slot, block)
-        except TisError as error:
-            status, message = error.status, error.message
+        except Exception as error:
+            status, message = self._unread(error)
         if answer is not None:
             return self.runtime.complete(self, request, answer, &times)
         return self.runtime.complete_failed(self, request, status, message, &times)
@@ -647,9 +647,16 @@ cdef class RingLink(Link):
                 answer = read_answer(request.input, block, slot.meta_bytes, self.lent)
             elif slot.kind != TF_CLOSED or slot.status or not final:
                 status, message = self._status(slot), self._text(request, slot, block)
-        except TisError as error:
-            status, message = error.status, error.message
+        except Exception as error:
+            status, message = self._unread(error)
         return self.runtime.respond(self, request, answer, status, message, final, &times)
+
+    def _unread(self, error):
+        """(status, message) in place of an answer that could not be read: who asked is told also of a bug of ours."""
+        if isinstance(error, TisError):
+            return error.status, error.message
+        self.poller.lost(self, error)
+        return Status.INTERNAL, f"the answer of instance {self.instance} met a bug of the server ({error!r:.200}): see its log"
 
     cdef Block _block(self, tf_complete_slot *slot):
         """A lease on the block that holds the record, from its start to the arena's end: its true size is the worker's

@@ -190,7 +190,7 @@ class Worker:
         self._when_gone: list[Callable[[], None]] = []
         self._verdict = ""  # why we killed it, if we did
         self._last_words = ""  # the last line that it printed
-        self._farewell = ""  # the line that it ended with, where it knew why
+        self._farewell = ""  # the last line in which it told why it ends
         self._oom_kills = machine.oom_kills()
         self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
         self._body = birth.bear(self)
