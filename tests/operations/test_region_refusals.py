@@ -112,6 +112,27 @@ def test_many_refusals_are_told_in_few_words_and_let_others_have_their_turn(regi
     registered(refused)
 
 
+@pytest.mark.parametrize("asks", ["registers", "unregisters"])
+def test_who_asks_in_the_moment_when_the_end_is_told_is_told_of_it(regions, device, busy, monkeypatch, asks):
+    """Its call has not begun yet."""
+    monkeypatch.setattr("tisfast.limits.GPU_REGION_END_SECONDS", 0)
+
+    async def ends():
+        if asks == "registers":
+            told, text = regions.register_cuda("c", device.handle("a"), 0, 10), "region 'c': the server ends"
+        else:
+            await regions.register_cuda("c", device.handle("a"), 0, 10)
+            busy()
+            told, text = regions.unregister_cuda("c"), "free the memory when it has ended"
+        regions._tell_end()
+        with pytest.raises(Unavailable, match=text):
+            await told
+        busy.over.set()
+        await comes_true(lambda: regions.unfinished() == [])
+
+    registered(ends)
+
+
 def test_refusals_are_told_also_where_the_server_ends_between_two_turns(regions, register, monkeypatch):
     monkeypatch.setattr("tisfast.limits.GPU_REGION_END_SECONDS", 0)
 

@@ -106,6 +106,7 @@ class Closings:
         self._told: OrderedDict[Closing, None] = OrderedDict()  # refused, and somebody was told; the oldest first
         self._leaving: dict[Closing, None] = {}  # of these, what only those are told of who wait already
         self._waiting: set[asyncio.Future[None]] = set()
+        self._begun: set[asyncio.Task[None]] = set()  # of these: to cancel another one tells nobody anything
         self._look = _Look()
         self._turn = asyncio.Lock()  # to make what is told
         self._is_ended = False
@@ -263,15 +264,19 @@ class Closings:
         row.waiting.pop(closed, None)
         self._tidy(name, row)
         self._waiting.discard(told)
+        self._begun.discard(told)
         self._forget_leaving()
 
     def end(self) -> None:
         """The server ends, and its connections wait for the answers: who waits is told so."""
         self._is_ended = True
-        for each in self._waiting:
+        for each in self._begun:
             each.cancel()
 
     async def _closed(self, row: _Row, number: int, closed: asyncio.Future[None]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._begun.add(task)
         begun = time.monotonic()
         is_late = await self._is_late(closed, begun + limits.GPU_TOLD_SECONDS)
         if is_late and not self._is_ended:

@@ -53,7 +53,7 @@ class ClientRegions:
         self._devices: Devices | None = None
         self._driver: Lane | None = None
         self._coming: dict[str, Coming] = {}  # by name, while it is being registered
-        self._registering: set[asyncio.Future[None]] = set()
+        self._registering: set[asyncio.Future[None]] = set()  # that have begun: to cancel another one tells nobody why
         self._pieces = Pieces()
         self._closings = Closings(self._pieces)
         self._closer: Closer | None = None
@@ -109,7 +109,6 @@ class ClientRegions:
             raise _ended(name, device_id)
         coming = self._coming[name] = Coming(f"GPU {device_id}")
         coming.done = asyncio.ensure_future(self._register(coming, name, raw_handle, device_id, byte_size))
-        self._registering.add(coming.done)
         coming.done.add_done_callback(partial(self._has_come, name, coming))
         return coming.done
 
@@ -143,6 +142,9 @@ class ClientRegions:
         return self._known().closed(left)
 
     async def _register(self, coming: Coming, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        if self._is_ended:
+            raise _ended(name, device_id)
+        self._registering.add(coming.done)
         memory = None
         try:
             memory = await self._opened(coming, name, raw_handle, device_id)
