@@ -142,7 +142,7 @@ def test_nothing_is_said_where_all_is_well():
 def test_each_reason_is_one_sentence_with_what_follows_and_the_remedy(gpu, wsl, why, follows):
     (said,) = sentences([gpu, gpu], wsl=wsl)
     assert said.startswith("GPU 0 (Card), 1 (Card): ")
-    for part in (why, follows, "by way of host memory", "docs/gpu.md"):
+    for part in (why, follows, "by way of host memory", "'tisfast docs gpu'"):
         assert part in said
 
 
@@ -160,7 +160,7 @@ def test_a_driver_that_cannot_be_used_is_said():
 def test_a_part_of_mig_is_to_be_named_to_the_server():
     (said,) = sentences([PLAIN._replace(part=True)], wsl=False)
     assert "Unless CUDA_VISIBLE_DEVICES=MIG-... names the part to the server, all tensors go by way of host" in said
-    assert "the driver shows the part with another UUID" in said
+    assert "client and models must be on the same one, best named to both in this way" in said
 
 
 # ---- the server
