@@ -198,7 +198,7 @@ def test_inputs_of_a_warm_up_that_is_given_up_are_used_again_when_its_process_ha
     with unkillable(pid):
         run(m.instance.stop(0.1))
         assert is_held(pid) and m.runtime.arena.used_blocks == blocks
-    # From CPython 3.14 on the warm-up's frames, which its cancellation has left, go with the next collection of garbage.
+    # From CPython 3.14 on what the cancelled warm-up leaves is a cycle, which goes with the next collection of garbage.
     run(until(lambda: gc.collect() >= 0 and m.runtime.arena.used_blocks == 0))
 
 
