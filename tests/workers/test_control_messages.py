@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 
+import pytest
+from tisfast_worker.control import ControlSocket
 from tisfast_worker.control_messages import ControlMessages
 
 
@@ -27,3 +31,19 @@ def test_readiness_that_gets_no_thread_is_answered_and_the_next_one_is_asked(mon
     answered.clear()
     assert messages.hear({"t": "is_ready", "n": 2}) and answered.wait(60)
     assert sent[1:] == [{"t": "readiness", "n": 2, "reason": ""}]
+
+
+def test_only_the_server_s_end_is_taken_for_that(tmp_path):
+    """A TimeoutError that a model raises in this thread is an OSError, too: whose end it is has to be told."""
+    with socket.socket(socket.AF_UNIX) as listens:
+        listens.bind(str(tmp_path / "control"))
+        listens.listen()
+        control = ControlSocket(f"ipc://{tmp_path / 'control'}")
+        peer, _ = listens.accept()
+    with peer:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, control.fileno())
+        os.close(null)
+        with pytest.raises(OSError, match="non-socket"):
+            control.receive()
+    control.close()

@@ -54,7 +54,7 @@ class ControlSocket:
                 del data[: self._socket.send(data)]
         except BlockingIOError:
             self._dealer.give_back(data)
-        except OSError as error:
+        except ConnectionError as error:  # no other OSError: a model's TimeoutError, raised in this thread, is one
             raise ControlClosed(str(error)) from None
 
     def receive(self):
@@ -63,7 +63,7 @@ class ControlSocket:
             data = self._socket.recv(limits.CONTROL_RECEIVE_BYTES)
         except BlockingIOError:
             return []
-        except OSError as error:
+        except ConnectionError as error:
             raise ControlClosed(str(error)) from None
         if not data:
             raise ControlClosed("end of file")
