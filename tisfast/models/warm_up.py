@@ -83,8 +83,7 @@ class WarmUp:
             raise _failed(sample, [text] * min(sample.requests, limits.WARM_UP_ERRORS_MAX))
         tensors = await asyncio.to_thread(self._tensors, sample)  # reads its files
         for _ in range(sample.count):
-            requests = self._requests(sample, tensors, sample.requests)
-            asked = ask_instance(rehearsal, link, requests)
+            asked = ask_instance(rehearsal, link, self._requests(sample, tensors, sample.requests))
             errors = asyncio.ensure_future(_errors(asked))
             try:
                 either: set[asyncio.Future[Any]] = {errors, worker.ended}
@@ -95,6 +94,8 @@ class WarmUp:
                     raise _failed(sample, errors.result())
             finally:
                 errors.cancel()
+                for each in asked:  # a traceback may keep this frame, and is to keep no input
+                    each.cancel()
         log.info(
             "instance %s: warm-up sample '%s' executed %d time(s) in %.3f s",
             link.instance, sample.name, sample.count, loop.time() - began, extra={"facts": worker.birth.facts},
