@@ -117,7 +117,7 @@ def copy(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
 
 def onnx(request: Mapping[str, Any], _: Path) -> dict[str, Any]:
     """A graph by skl2onnx, whose outputs are called as the methods."""
-    _write_onnx(request, Path(request["target"]))
+    _write_onnx(request)
     return _loaded(request, {})
 
 
@@ -161,7 +161,7 @@ def _not_loaded(error: Exception, request: Mapping[str, Any]) -> BadRequest | No
     return None
 
 
-def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
+def _write_onnx(request: Mapping[str, Any]) -> None:
     skl2onnx = importlib.import_module("skl2onnx")
     types = importlib.import_module("skl2onnx.common.data_types")
     estimator, signature = opened(request), Signature.read(request["signature"])
@@ -183,7 +183,7 @@ def _write_onnx(request: Mapping[str, Any], target: Path) -> None:
     # The outputs come in the order of the methods: scores that no method answers, or fewer.
     rename_outputs(made.graph, [each.name for each in signature.outputs])
     _set_locale(made.graph)
-    target.write_bytes(made.SerializeToString())
+    Path(request["target"]).write_bytes(made.SerializeToString())
 
 
 def forest(request: Mapping[str, Any], _: Path) -> dict[str, Any]:

@@ -305,10 +305,9 @@ def _why(names: Sequence[str], visible: str | None, gpus: Gpus | None, fallback:
     """What made these the GPUs of this server."""
     if gpus is None and not names and not fallback:
         return "the server finds no NVIDIA driver that works; look whether 'nvidia-smi' works here"
+    who, here = "this machine has", ""
+    if visible is not None and (gpus is None or gpus.count()):
+        who, here = f"CUDA_VISIBLE_DEVICES={visible:.60} leaves the server", " here"
     if len(names) > 1:
-        found = f"{len(names)} GPUs, which have the numbers 0 to {len(names) - 1} here"
-    else:
-        found = "1 GPU, which has number 0 here" if names else "no GPU"
-    if visible is None or (gpus is not None and not gpus.count()):
-        return f"this machine has {found.removesuffix(' here')}"
-    return f"CUDA_VISIBLE_DEVICES={visible:.60} leaves the server {found}"
+        return f"{who} {len(names)} GPUs, which have the numbers 0 to {len(names) - 1}{here}"
+    return f"{who} 1 GPU, which has number 0{here}" if names else f"{who} no GPU"

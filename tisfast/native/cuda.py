@@ -335,8 +335,8 @@ class Allocated(_Memory):
         return bool(self.on.lost)
 
 
-def _shown() -> str:
-    """What leaves this process no GPU, maybe."""
+def _visible() -> str:
+    """What CUDA_VISIBLE_DEVICES leaves this process, behind what CUDA says of its GPUs."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible:.60}"
 
@@ -351,9 +351,9 @@ class Cuda:
             self._driver.call("cuInit", 0)
             self._driver.call("cuDeviceGetCount", ctypes.byref(count))
         except Failed as error:
-            raise CudaMissing(f"the NVIDIA driver offers no GPU{_shown()}: {error}") from error
+            raise CudaMissing(f"the NVIDIA driver offers no GPU{_visible()}: {error}") from error
         if count.value == 0:
-            raise CudaMissing(f"the NVIDIA driver sees no GPU{_shown()}")
+            raise CudaMissing(f"the NVIDIA driver sees no GPU{_visible()}")
         self.count = count.value
         self._devices: dict[int, _Device] = {}
         self._on_lost: Callable[[int], None] = _nobody_lends
