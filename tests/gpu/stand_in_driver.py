@@ -38,6 +38,11 @@ def build(folder: Path) -> Path:
     return path
 
 
+def logged(number: int) -> str:
+    """A GPU in the server's log, by the number that CUDA has for it, where that is the one of the bus."""
+    return f"GPU {number} (GPU-57a4d140-0000-0000-0000-0000000000{number:02x})"
+
+
 class StandIn:
     """GPUs that all processes see whose environment has `TISFAST_STAND_IN`; this process, too."""
 

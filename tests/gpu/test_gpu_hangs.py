@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as system
 
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, MADE, RETURNED, STAYS, WHERE, asked, ensemble
+from tests.gpu.stand_in_driver import logged
 from tests.system.helpers import until
 from tisfast import limits
 
@@ -164,10 +165,11 @@ def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in
 
     def told(call, waiting):
         return (
-            f"GPU {HUNG} has not ended a call ({call}) for 5 s, and {waiting}: it hangs, or is busy with others' work. "
-            "The server refuses a request when one of its copies has taken 60 s, the registration of a region after "
-            "45 s, and an instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if requests for "
-            "it go on failing, reset it (nvidia-smi --gpu-reset) and start the server again"
+            f"{logged(HUNG)} has not ended a call ({call}) for 5 s, and {waiting}: it hangs, or is busy with others' "
+            "work. The server refuses a request when one of its copies has taken 60 s, the registration of a region "
+            "after 45 s, and an instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if "
+            "requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; the server's log has the UUID) and "
+            "start the server again"
         )
 
     def all_told():

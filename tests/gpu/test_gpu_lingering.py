@@ -25,8 +25,8 @@ HANGS = IDENTITY.replace(
         found""", 1,
 )  # fmt: skip
 LOOK = (
-    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
-    "the server again"
+    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; "
+    "the server's log has the UUID) and start the server again"
 )
 CLOSES = "cuIpcCloseMemHandle"
 UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"

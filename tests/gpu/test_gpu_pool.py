@@ -278,7 +278,7 @@ def test_who_may_have_a_part_of_a_gpu_that_is_lost_ends_before_that_is_begun_ane
         other.lent = None  # this part is free
         lose(allocating, stand_in)
         await comes_true(lambda: ended)
-        assert ended == [one.verdict] == ["was ended: the server has lost GPU 0, and had lent it memory there"]
+        assert ended == [one.verdict] == ["was ended: the server has lost its GPU, and had lent it memory there"]
         assert pool.lent() == [LentMemory(0, 0, 0, PART)]
         waiting = asyncio.ensure_future(other.borrows(pool, uuid))
         await comes_true(lambda: allocating.waits)

@@ -16,7 +16,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, MADE, STAYS, WHERE, asked, register
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY, logged
 from tests.system.helpers import until
 from tisfast.operations.region_words import NOT_CLOSED
 
@@ -84,7 +84,7 @@ def test_who_unregisters_is_told_that_the_server_s_driver_does_not_close_it(serv
     assert refused(client.unregister_cuda_shared_memory, name) == (status, text)  # its answer may not have come
     register(client, "given", memory)
     assert names(client) == ["given"]
-    server.says("GPU 0 does not give memory back")
+    server.says(f"{logged(0)} does not give memory back")
 
 
 def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(served, stand_in, export):
@@ -188,7 +188,7 @@ def test_a_gpu_that_is_lost_as_it_opens_a_handle_is_not_said_to_be_the_client_s_
         "failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: unspecified launch failure: the server "
         "has lost GPU 0 with this call, and begins it anew when a region is registered there: try again"
     )
-    server.says("the server has lost GPU 0, found in a call for region 'r' (cuIpcOpenMemHandle_v2: unspecified launch ")
+    server.says(f"the server has lost {logged(0)}, found in a call for region 'r' (cuIpcOpenMemHandle_v2: unspecified ")
     client.register_cuda_shared_memory("r", handle, 0, NBYTES)
     assert "was refused" not in server.text()
 
@@ -291,7 +291,7 @@ def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, expor
         assert server.end(signal.SIGTERM) == 1
         assert late.exception(60) is not None
     server.says("shared memory region 'late' still to be registered: GPU 1 hangs or is busy with others' work. Look")
-    server.says("GPU 1 has not ended a call")
+    server.says(f"{logged(1)} has not ended a call")
 
 
 @pytest.mark.parametrize("seconds", [0, 60])

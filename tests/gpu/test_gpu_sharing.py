@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import psutil
@@ -27,10 +28,11 @@ from tests.gpu.gpu_models import (
     ensemble,
     register,
 )  # fmt: skip
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY, logged
 from tests.system.helpers import ROOT, until
 from tests.waiting import has_ended
 from tisfast.native import cuda_look
+from tisfast.native.cuda import Cuda
 from tisfast.native.cuda_sharing import SeenGpu, Unseen, is_wsl, seen_gpus, sentences
 
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
@@ -61,7 +63,18 @@ def test_an_older_driver_does_not_know_whether_it_supports_ipc(stand_in, ipc, to
 
 def test_a_part_of_mig_has_a_uuid_of_its_own(stand_in):
     stand_in.describe(parts=True)
-    assert [(gpu.part, gpu.uuid[-2:]) for gpu in seen_gpus()] == [(True, bytes([1, 0])), (True, bytes([1, 1]))]
+    seen = seen_gpus()
+    assert [(gpu.part, gpu.uuid[-2:]) for gpu in seen] == [(True, bytes([1, 0])), (True, bytes([1, 1]))]
+    assert seen[1].logged == "MIG-57a4d140-0000-0000-0000-000000000101 (Stand-in)"
+
+
+def test_who_resets_a_gpu_is_told_its_own_uuid_and_not_that_of_a_part(stand_in):
+    stand_in.describe(parts=True)
+    cuda = Cuda(str(stand_in.library))
+    used = threading.Event()
+    cuda.lane(1).post(used.set)
+    assert used.wait(60)
+    assert [f"GPU {each.device} ({each.uuid})" for each in cuda.conditions()] == [logged(1)]
 
 
 def test_a_driver_that_refuses_says_why(stand_in):

@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_call_models import NODE
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, RETURNED, STAYS, WHERE, asked, ensemble, register
-from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY, logged
 from tests.system.helpers import until
 
 NBYTES = 1 << 20
@@ -274,6 +274,11 @@ def test_gpus_are_known_by_their_uuid(stand_in, serve, write_model, connect, exp
     given.write(VALUES.tobytes())
     register(client, "given", given)
     register(client, "wanted", wanted)
+    first, last = (logged(bus).partition(" (")[2][:-1] for bus in (1, 0))
+    server.says(
+        f"GPUs by CUDA's numbers, which are the device_id of CUDA regions: 0 is {first} (Stand-in), GPU 1 of "
+        f"instance_group; 1 is {last} (Stand-in), GPU 0 of instance_group"
+    )
     before = stand_in.counted()
     client.infer("here", **asked(tritonclient.http, output="wanted"))
     after = stand_in.counted()

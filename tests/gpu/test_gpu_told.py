@@ -11,10 +11,12 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS, WHERE, asked, register
-from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY, logged
 from tests.system.helpers import until
 
 NBYTES = 4096
+GPU_0 = logged(0)
+LABELS = "0", GPU_0.partition("(")[2][:-1]
 SOON = "from tisfast import limits\nlimits.GPU_TOLD_SECONDS = 1"
 LOST = (
     ": unspecified launch failure): CUDA regions there must be unregistered and registered again. Most likely a client "
@@ -40,13 +42,13 @@ def served(stand_in, serve, write_model, connect):
 def gpu_metrics(server):
     """{the name and the labels' values: value} of what the server tells of the GPUs that it uses."""
     lines = re.findall(r"^tisfast_gpu_(losses_total|down)\{([^}]*)\} (\S+)$", server.metrics(), re.MULTILINE)
-    return {(name, *re.findall(r'"(\w+)"', labels)): float(value) for name, labels, value in lines}
+    return {(name, *re.findall(r'"([^"]+)"', labels)): float(value) for name, labels, value in lines}
 
 
 def figures(losses, **down):
     """Of GPU 0, as of gpu_metrics.  down: the reasons for which it is."""
-    gauge = {("down", "0", reason): down.get(reason, 0) for reason in ("lost", "unusable", "hangs")}
-    return {("losses_total", "0"): losses, **gauge}
+    gauge = {("down", *LABELS, reason): down.get(reason, 0) for reason in ("lost", "unusable", "hangs")}
+    return {("losses_total", *LABELS): losses, **gauge}
 
 
 def told(server, text):
@@ -68,17 +70,17 @@ def test_a_loss_and_its_end_are_told_once_each(served, stand_in, export):
     stand_in.fail(READS, LAUNCH_FAILED, times=1, pid=server.process.pid)
     for _ in range(3):
         fails(client, **asked(tritonclient.http, NBYTES))
-    loss = f"the server has lost GPU 0, found in a call for tensor 'A' of model 'm', in region 'given' ({READS}{LOST}"
-    assert server.says("the server has lost GPU 0")["message"] == loss
+    loss = f"the server has lost {GPU_0}, found in a call for tensor 'A' of model 'm', in region 'given' ({READS}{LOST}"
+    assert server.says(f"the server has lost {GPU_0}")["message"] == loss
     assert gpu_metrics(server) == figures(1, lost=1)
     client.unregister_cuda_shared_memory("given")
     assert gpu_metrics(server) == figures(1, lost=1)  # nobody has used it again
     register(client, "given", memory)
-    again = server.says("the server uses GPU 0 again")["message"]
+    again = server.says(f"the server uses {GPU_0} again")["message"]
     assert re.fullmatch(
-        r"the server uses GPU 0 again, \d+\.\d s after it had lost it: new CUDA regions can be registered there, and "
-        "memory is lent. Regions of before the loss stay unusable until their clients unregister them and register "
-        "them again", again,
+        rf"the server uses {re.escape(GPU_0)} again, \d+\.\d s after it had lost it: new CUDA regions can be "
+        "registered there, and memory is lent. Regions of before the loss stay unusable until their clients "
+        "unregister them and register them again", again,
     )  # fmt: skip
     assert gpu_metrics(server) == figures(1)
     client.infer("m", **asked(tritonclient.http, NBYTES))
@@ -101,9 +103,9 @@ def test_a_lost_gpu_that_cannot_be_used_again_is_told_once_for_each_reason(serve
 
     def unusable(reason):
         return (
-            f"the server has lost GPU 0 and cannot use it again ({call}: {reason}): it refuses CUDA regions and lends "
-            "no memory there. It tries again when somebody registers a region there or an instance needs memory. This "
-            "is said once for each reason. If it goes on, start the server again"
+            f"the server has lost {GPU_0} and cannot use it again ({call}: {reason}): it refuses CUDA regions and "
+            "lends no memory there. It tries again when somebody registers a region there or an instance needs memory. "
+            "This is said once for each reason. If it goes on, start the server again"
         )
 
     for _ in range(3):
@@ -117,7 +119,7 @@ def test_a_lost_gpu_that_cannot_be_used_again_is_told_once_for_each_reason(serve
     assert len(told(server, "cannot use it again")) == 2
     stand_in.fail(call, 0)
     register(client, "more", memory)
-    server.says("the server uses GPU 0 again")
+    server.says(f"the server uses {GPU_0} again")
     assert len(told(server, "cannot use it again")) == 2
 
 
@@ -130,7 +132,7 @@ def test_a_lost_gpu_that_cannot_be_reset_is_told_also_where_a_region_is_unregist
     fails(client, **asked(tritonclient.http, NBYTES))
     with pytest.raises(InferenceServerException, match=f"refuses that in the server .{RESETS}: unspecified"):
         client.unregister_cuda_shared_memory("given")
-    server.says(f"the server has lost GPU 0 and cannot use it again ({RESETS}: unspecified launch failure): it refuses")
+    server.says(f"the server has lost {GPU_0} and cannot use it again ({RESETS}: unspecified launch failure): it ")
 
 
 @pytest.mark.parametrize(
@@ -143,14 +145,14 @@ def test_a_gpu_that_could_not_be_used_at_first_is_told_once_and_so_is_its_end(se
     for _ in range(2):
         with pytest.raises(InferenceServerException, match=f"cuDevicePrimaryCtxRetain: {reason}"):
             register(client, "given", memory)
-    server.says(f"the server cannot use GPU 0 (cuDevicePrimaryCtxRetain: {reason}): it refuses CUDA")
+    server.says(f"the server cannot use {GPU_0} (cuDevicePrimaryCtxRetain: {reason}): it refuses CUDA")
     assert gpu_metrics(server) == figures(0, unusable=1)
     stand_in.fail("cuDevicePrimaryCtxRetain", 0)
     gone = export(NBYTES)
     gone.free()
     with pytest.raises(InferenceServerException, match="invalid resource handle"):
         register(client, "given", gone)  # whatever the handle is: the GPU works
-    server.says("the server can use GPU 0 now")
+    server.says(f"the server can use {GPU_0} now")
     assert gpu_metrics(server) == figures(0)
     assert len(told(server, "the server cannot use GPU 0")) == 1
 
@@ -179,8 +181,8 @@ def test_a_loss_names_what_has_found_it(served, stand_in, export, finds):
         stand_in.fail(WRITES, LAUNCH_FAILED, times=1, pid=pid)
         fails(client, **call)
         what, name = "output 'B' of model 'm', into region 'wanted'", WRITES
-    said = server.says("the server has lost GPU 0")["message"]
-    assert said == f"the server has lost GPU 0, found in a call for {what} ({name}{LOST}"
+    said = server.says(f"the server has lost {GPU_0}")["message"]
+    assert said == f"the server has lost {GPU_0}, found in a call for {what} ({name}{LOST}"
 
 
 def test_a_hang_and_its_end_are_told_once_each(served, stand_in, export):
@@ -196,11 +198,11 @@ def test_a_hang_and_its_end_are_told_once_each(served, stand_in, export):
         with stand_in.holding(device=0):
             answer = threads.submit(infer)
             until(lambda: stand_in.counted()["operations_held"] > held, "the copy hangs")
-            server.says(f"GPU 0 has not ended a call ({COPY}) for 1 s, and no other calls wait: ")
+            server.says(f"{GPU_0} has not ended a call ({COPY}) for 1 s, and no other calls wait: ")
             assert gpu_metrics(server) == figures(0, hangs=1)
         answer.result(60)
-    over = server.says("GPU 0 has ended the call")["message"]
-    ended = re.escape(f"GPU 0 has ended the call ({COPY}) that it hung at, after ")
+    over = server.says(f"{GPU_0} has ended the call")["message"]
+    ended = re.escape(f"{GPU_0} has ended the call ({COPY}) that it hung at, after ")
     assert re.fullmatch(ended + r"[\d.]+ s: what waits for it goes on", over)
     until(lambda: gpu_metrics(server) == figures(0), "it hangs no more")
     client.infer("m", **asked(tritonclient.http, NBYTES))
@@ -219,7 +221,7 @@ def test_a_hang_that_ends_in_a_loss_is_not_said_to_go_on(served, stand_in, expor
     with ThreadPoolExecutor(1) as threads, stand_in.hanging("cuStreamSynchronize", pid=pid) as begun:
         answer = threads.submit(infer)
         until(begun, "it hangs")
-        server.says("GPU 0 has not ended a call")
+        server.says(f"{GPU_0} has not ended a call")
         assert gpu_metrics(server) == figures(0, hangs=1)
         stand_in.fail("cuStreamSynchronize", LAUNCH_FAILED, times=1, pid=pid)  # what the hung call returns, too
         answer.result(60)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY, SOURCES
 from tests.system.helpers import until
+from tisfast.native.cuda_driver import Handle
 
 NBYTES = 4096
 INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 3, 201, 400, 600
@@ -160,9 +161,6 @@ def test_memory_of_a_process_that_has_died_is_not_counted(driver, export, stand_
 
 
 def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver, export, stand_in):
-    class Handle(ctypes.Structure):
-        _fields_ = (("reserved", ctypes.c_ubyte * 64),)
-
     memory, handle, opened = driver.allocate(), Handle(), ctypes.c_uint64()
     assert driver("cuIpcGetMemHandle", ctypes.byref(handle), memory) == 0
     assert driver("cuIpcOpenMemHandle_v2", ctypes.byref(opened), handle, 1) == INVALID_CONTEXT
@@ -180,6 +178,22 @@ def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver,
     assert driver("cuMemcpyDtoH_v2", found, opened, ctypes.c_size_t(4)) != 0
     assert stand_in.counted()["used_after_free"] == before + 1
     assert driver("cuIpcCloseMemHandle", opened) == 0
+
+
+def test_a_reset_closes_what_its_context_has_open_on_whatever_gpu_it_is(driver, stand_in, export):
+    client, contexts, opened = export(NBYTES), [ctypes.c_void_p(), ctypes.c_void_p()], []
+    client.write(b"abcd")
+    theirs = Handle.from_buffer_copy(client.handle)  # on GPU 0
+    for device in (1, 0):
+        assert driver("cuDevicePrimaryCtxRetain", ctypes.byref(contexts[device]), device) == 0
+        assert driver("cuCtxSetCurrent", contexts[device]) == 0
+        opened.append(ctypes.c_uint64())
+        assert driver("cuIpcOpenMemHandle_v2", ctypes.byref(opened[-1]), theirs, 1) == 0
+    assert driver("cuDevicePrimaryCtxReset_v2", 1) == 0
+    assert driver("cuIpcCloseMemHandle", opened[0]) == INVALID_VALUE
+    assert driver.read(opened[1]) == b"abcd"
+    assert driver("cuIpcCloseMemHandle", opened[1]) == 0
+    assert driver("cuDevicePrimaryCtxRelease_v2", 1) == driver("cuDevicePrimaryCtxRelease_v2", 0) == 0
 
 
 @pytest.mark.parametrize("ends", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import weakref
 from functools import partial
+from uuid import UUID
 
 import pytest
 
@@ -102,6 +103,13 @@ int cuMemcpyDtoDAsync_v2(ptr p, ptr from, size_t n, void *s) {
 }
 int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
 """
+
+UUIDS = [f"GPU-{UUID(bytes=bytes([number + 10]) * 16)}" for number in range(2)]
+
+
+def logged(number):
+    """The GPU in the log."""
+    return f"GPU {number} ({UUIDS[number]})"
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +255,7 @@ def test_which_gpu_is_at_work_is_told(library):
     assert cuda.busy == OneCuda().busy == []
     cuda.lane(1).post(lambda: begun.set() or over.wait(60))
     begun.wait(60)
-    assert cuda.busy == ["GPU 1"]
+    assert cuda.busy == [logged(1)]
     over.set()
 
 
@@ -271,9 +279,9 @@ def test_memory_that_is_not_given_back_is_told_once_for_each_gpu_and_call(librar
         f"{what}): that memory stays in use until the server ends. This is said once for each GPU and call, and there "
         "may be more such memory later"
         for what in (
-            "GPU 0 does not give memory back (cuIpcCloseMemHandle: no context",
-            "GPU 0 does not give memory back (cuMemFree_v2: error 1",
-            "GPU 1 does not give memory back (cuIpcCloseMemHandle: no context",
+            f"{logged(0)} does not give memory back (cuIpcCloseMemHandle: no context",
+            f"{logged(0)} does not give memory back (cuMemFree_v2: error 1",
+            f"{logged(1)} does not give memory back (cuIpcCloseMemHandle: no context",
         )
     ]
     again = cuda.open(handle(8), 0)  # the GPU is used on
@@ -352,7 +360,7 @@ def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
     assert (driver.closed.value, driver.resets.value, driver.retained.value) == (0, 1, 1)
 
 
-GOOD = GpuCondition(0, losses=0, is_lost=False, is_unusable=False, hangs=False)
+GOOD = GpuCondition(0, UUIDS[0], losses=0, is_lost=False, is_unusable=False, hangs=False)
 
 
 def lost(caplog):
@@ -390,7 +398,7 @@ def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(libr
     for name in "AB":
         assert "700" in in_thread(memory.lane(4), partial(memory.to_host, 0, address, 4), f"tensor '{name}'")
     driver.fail_copy.value = 0
-    text = "the server has lost GPU 0, found in a call for tensor 'A' (cuMemcpyDtoHAsync_v2: error 700)"
+    text = f"the server has lost {logged(0)}, found in a call for tensor 'A' (cuMemcpyDtoHAsync_v2: error 700)"
     assert lost(caplog) == [text]
     given_back(cuda, 0)
     assert used_again(caplog) == [] and cuda.conditions() == [GOOD._replace(losses=1, is_lost=True)]
@@ -401,8 +409,8 @@ def test_a_loss_is_told_once_with_what_has_found_it_and_so_is_the_end_of_it(libr
         cuda.open(handle(32), 0).to_host(0, address, 4)
     (told,) = used_again(caplog)
     assert re.fullmatch(
-        r"the server uses GPU 0 again, [\d.]+ s after it had lost it: new CUDA regions can be registered there, and "
-        "memory is lent. Regions of before the loss stay unusable until .*", told,
+        rf"the server uses {re.escape(logged(0))} again, [\d.]+ s after it had lost it: new CUDA regions can be "
+        "registered there, and memory is lent. Regions of before the loss stay unusable until .*", told,
     )  # fmt: skip
     assert lost(caplog) == [text] and cuda.conditions() == [GOOD._replace(losses=1)]
 
@@ -414,7 +422,7 @@ def test_a_loss_in_a_closing_is_told_with_what_the_memory_was_opened_for(library
     del memory
     given_back(cuda, 0)
     assert lost(caplog) == [
-        "the server has lost GPU 0, found in a call for region 'r' (cuIpcCloseMemHandle: error 719)"
+        f"the server has lost {logged(0)}, found in a call for region 'r' (cuIpcCloseMemHandle: error 719)"
     ]
 
 
@@ -425,7 +433,7 @@ def test_memory_that_is_allocated_ends_a_loss_too(library, driver, caplog):
     driver.fail_copy.value = 700
     with pytest.raises(Internal):
         lent.from_host(0, address, 4)
-    assert lost(caplog) == ["the server has lost GPU 1 (cuMemcpyHtoDAsync_v2: error 700)"]
+    assert lost(caplog) == [f"the server has lost {logged(1)} (cuMemcpyHtoDAsync_v2: error 700)"]
     driver.fail_copy.value = 0
     del lent
     given_back(cuda, 1)
@@ -568,7 +576,7 @@ def test_a_device_that_has_never_worked_is_unusable_and_not_lost(library, driver
     for _ in range(3):
         assert f"error {code}" in in_thread(cuda.lane(0), partial(cuda.open, handle(32), 0), "region 'r'")
     assert cuda.conditions() == [GOOD._replace(is_unusable=True)] and lost(caplog) == []
-    assert len([each for each in caplog.messages if each.startswith("the server cannot use GPU 0")]) == 1
+    assert len([each for each in caplog.messages if each.startswith(f"the server cannot use {logged(0)} ")]) == 1
     getattr(driver, fault).value = 0
     refused = in_thread(cuda.lane(0), partial(cuda.open, handle(32, mark=0), 0), "region 'r'")
     assert refused == "cuIpcOpenMemHandle_v2: no context"  # a bad handle, and a good GPU

@@ -93,9 +93,12 @@ def test_regions_and_lent_memory_are_shown_by_their_kind_and_gpu():
 
 def test_gpus_that_the_server_uses_are_shown_with_their_losses_and_what_they_are_down_for():
     well = {"losses": 0, "is_lost": False, "is_unusable": False, "hangs": False}
-    worse = {"losses": 3, "is_lost": True}, {"is_unusable": True}, {"hangs": True}
-    used = [GpuCondition(device, **{**well, **each}) for device, each in enumerate(worse)]
-    found = samples(scrape(used_gpus=used))
+    worse = ("GPU-a", {"losses": 3, "is_lost": True}), ("GPU-b", {"is_unusable": True}), ("", {"hangs": True})
+    used = [GpuCondition(device, uuid, **{**well, **each}) for device, (uuid, each) in enumerate(worse)]
+    text = scrape(used_gpus=used)
+    assert 'tisfast_gpu_losses_total{device_id="0",gpu_uuid="GPU-a"} 3' in text
+    assert 'tisfast_gpu_losses_total{device_id="2"} 0' in text  # of a driver that tells none
+    found = samples(re.sub(',gpu_uuid="[^"]*"', "", text))
     assert {key: value for key, value in found.items() if key[0].startswith("tisfast_gpu_")} == {
         **{("tisfast_gpu_losses_total", str(gpu)): count for gpu, count in enumerate((3, 0, 0))},
         **{

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
-DOWN = 'tisfast_gpu_down{{device_id="0",instance="h:8002",reason="{}"}}'
-LOSSES = 'tisfast_gpu_losses_total{device_id="0",instance="h:8002"}'
+DOWN = 'tisfast_gpu_down{{device_id="0",gpu_uuid="GPU-a",instance="h:8002",reason="{}"}}'
+LOSSES = 'tisfast_gpu_losses_total{device_id="0",gpu_uuid="GPU-a",instance="h:8002"}'
 pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool of Debian's prometheus package")
 
 

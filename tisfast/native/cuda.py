@@ -199,7 +199,7 @@ class _Device:
                 self._kept.add(name)
                 log.warning(
                     "%s does not give memory back (%s): that memory stays in use until the server ends. This is said "
-                    "once for each GPU and call, and there may be more such memory later", self._name, error,
+                    "once for each GPU and call, and there may be more such memory later", self.lanes.logged, error,
                 )  # fmt: skip
             return str(error)
         return ""
@@ -357,7 +357,7 @@ class Cuda:
         self.count = count.value
         self._devices: dict[int, _Device] = {}
         self._on_lost: Callable[[int], None] = _nobody_lends
-        self._lanes = {number: Lanes(number) for number in range(self.count)}
+        self._lanes = {number: Lanes(number, self._gpu_uuid(number)) for number in range(self.count)}
         self._turns = {number: threading.Lock() for number in range(self.count)}
 
     def lane(self, device: int) -> Lane:
@@ -388,7 +388,7 @@ class Cuda:
     @property
     def busy(self) -> list[str]:
         """The GPUs that a call is under way for, which may never end."""
-        return [lanes.long.whose for lanes in self._lanes.values() if lanes.are_busy]
+        return [lanes.logged for lanes in self._lanes.values() if lanes.are_busy]
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""
@@ -415,6 +415,14 @@ class Cuda:
         except Failed as error:
             raise Unavailable(f"there is no GPU {device}: {error}") from error
         return self._driver.uuid(number)
+
+    def _gpu_uuid(self, device: int) -> str:
+        """See Driver; "" where the driver does not tell."""
+        number = ctypes.c_int()
+        with suppress(Failed):
+            self._driver.call("cuDeviceGet", ctypes.byref(number), device)
+            return self._driver.gpu_uuid(number)
+        return ""
 
     def number_of(self, uuid: bytes) -> int:
         """The number here of the GPU with this UUID.  Waits for no GPU.  Raises Unavailable."""

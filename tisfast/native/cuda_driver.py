@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from typing import Any, Final
+from uuid import UUID
 
 from tisfast.native.cuda_faces import Unclosed
 from tisfast.types import HANDLE_BYTES
@@ -88,8 +89,17 @@ class Driver:
 
     def uuid(self, device: ctypes.c_int) -> bytes:
         """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
+        return self._uuid(device, "cuDeviceGetUuid_v2", "cuDeviceGetUuid")
+
+    def gpu_uuid(self, device: ctypes.c_int) -> str:
+        """Of a GPU, as `nvidia-smi -i` takes it, also where this process sees a MIG part of it; "" as above."""
+        raw = self._uuid(device, "cuDeviceGetUuid", "cuDeviceGetUuid_v2")
+        return f"GPU-{UUID(bytes=raw)}" if raw else ""
+
+    def _uuid(self, device: ctypes.c_int, *calls: str) -> bytes:
+        """calls: the first one that the driver has and that succeeds."""
         raw = (ctypes.c_ubyte * UUID_BYTES)()
-        for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+        for name in calls:
             function = getattr(self._library, name, None)
             if function is not None and function(ctypes.byref(raw), device) == 0:
                 return bytes(raw)

@@ -14,8 +14,8 @@ from tisfast.native.cuda_faces import Waits
 log = logging.getLogger("tisfast.gpu")
 THE_DRIVER: Final = "the NVIDIA driver"
 HANGS: Final = (
-    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset) and start "
-    "the server again"
+    "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; "
+    "the server's log has the UUID) and start the server again"
 )
 """What to do about a GPU that does not do what it is told."""
 _GOES_ON: Final = "what waits for it goes on"
@@ -27,7 +27,10 @@ def hangs(whose: str) -> Waits:
 
 
 class Losses:
-    """How often the server has lost one GPU, whether it works again, and why not, each told once.  From any thread."""
+    """How often the server has lost one GPU, whether it works again, and why not, each told once.  From any thread.
+
+    whose: the GPU in the log.
+    """
 
     def __init__(self, whose: str) -> None:
         self.count = 0
@@ -93,11 +96,13 @@ class Losses:
 class GpuCondition(NamedTuple):
     """How the server gets on with a GPU.
 
+    device: CUDA's number; uuid: as nvidia-smi has it, "" from a driver that tells none.
     losses: how often it has lost it; is_lost: it has no new context since; is_unusable: it has never had one, and has
     tried; hangs: it has not ended a call for limits.GPU_TOLD_SECONDS.
     """
 
     device: int
+    uuid: str
     losses: int
     is_lost: bool
     is_unusable: bool
@@ -105,11 +110,16 @@ class GpuCondition(NamedTuple):
 
 
 class Lanes:
-    """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one."""
+    """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one.
 
-    def __init__(self, number: int) -> None:
+    logged: the GPU in the log.  CUDA's number is not always that of nvidia-smi, so its UUID is there, too.
+    """
+
+    def __init__(self, number: int, uuid: str) -> None:
+        """uuid: see GpuCondition."""
         most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
-        self._number, self.losses = number, Losses(whose)
+        self.logged = f"{whose} ({uuid})" if uuid else whose
+        self._number, self._uuid, self.losses = number, uuid, Losses(self.logged)
         watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late, self._say_over)
         self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
         self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
@@ -132,7 +142,8 @@ class Lanes:
     def condition(self) -> GpuCondition:
         """What is told of the GPU."""
         hangs = max(self.short.seconds, self.long.seconds) >= limits.GPU_TOLD_SECONDS
-        return GpuCondition(self._number, self.losses.count, self.losses.is_lost, self.losses.is_unusable, hangs)
+        lost = self.losses
+        return GpuCondition(self._number, self._uuid, lost.count, lost.is_lost, lost.is_unusable, hangs)
 
     @property
     def doing(self) -> str:
@@ -145,10 +156,11 @@ class Lanes:
         return f" for {self.doing}" if self.doing else ""
 
     def _say_late(self, lane: Lane, what: str, others: int) -> None:
-        _say_late(self._call(lane, what), lane, others)
+        _say_late(self.logged, self._call(lane, what), others)
 
     def _say_over(self, lane: Lane, what: str, seconds: float) -> None:
-        _say_over(self._call(lane, what), lane, seconds, "the server has lost it" if self.losses.is_lost else _GOES_ON)
+        now = "the server has lost it" if self.losses.is_lost else _GOES_ON
+        _say_over(self.logged, self._call(lane, what), seconds, now)
 
     def _call(self, lane: Lane, what: str) -> str:
         bound = tuning.SHORT_GPU_COPY_BYTES_MAX
@@ -161,22 +173,22 @@ def driver_lane() -> Lane:
     """A thread for the driver's start, which may hang, too."""
     watch = Watch(
         limits.GPU_TOLD_SECONDS,
-        lambda lane, _what, others: _say_late("its start", lane, others),
-        lambda lane, _what, seconds: _say_over("its start", lane, seconds),
+        lambda _lane, _what, others: _say_late(THE_DRIVER, "its start", others),
+        lambda _lane, _what, seconds: _say_over(THE_DRIVER, "its start", seconds),
     )
     return Lane(limits.GPU_CALLS_WAITING_MAX, "tisfast-gpu-driver", THE_DRIVER, HANGS, watch)
 
 
-def _say_late(call: str, lane: Lane, others: int) -> None:
+def _say_late(whose: str, call: str, others: int) -> None:
     log.warning(
         "%s has not ended a call (%s) for %g s, and %s: it hangs, or is busy with others' work. The server refuses a "
         "request when one of its copies has taken %g s, the registration of a region after %g s, and an instance that "
         "asks for memory after %g s. %s",
-        lane.whose, call, limits.GPU_TOLD_SECONDS,
+        whose, call, limits.GPU_TOLD_SECONDS,
         "1 other call waits" if others == 1 else f"{others or 'no'} other calls wait",
         limits.GPU_COPY_SECONDS_MAX, limits.GPU_REGION_SECONDS_MAX, limits.GPU_LENDING_SECONDS_MAX, HANGS,
     )  # fmt: skip
 
 
-def _say_over(call: str, lane: Lane, seconds: float, now: str = _GOES_ON) -> None:
-    log.info("%s has ended the call (%s) that it hung at, after %.1f s: %s", lane.whose, call, seconds, now)
+def _say_over(whose: str, call: str, seconds: float, now: str = _GOES_ON) -> None:
+    log.info("%s has ended the call (%s) that it hung at, after %.1f s: %s", whose, call, seconds, now)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from tisfast import limits
 from tisfast.native import cuda_look
@@ -46,6 +47,11 @@ class SeenGpu(NamedTuple):
     ipc: bool | None
     integrated: bool | None
     part: bool
+
+    @property
+    def logged(self) -> str:
+        """Its UUID as nvidia-smi has it, and its name."""
+        return f"{'MIG' if self.part else 'GPU'}-{UUID(bytes=self.uuid)} ({self.name})" if self.uuid else self.name
 
 
 class Unseen(NamedTuple):
@@ -158,22 +164,37 @@ def _said(gpu: SeenGpu, *, wsl: bool) -> str:
 class CudaSharing:
     """What the server knows of CUDA IPC, and what it has said of it.  From any thread."""
 
-    def __init__(self) -> None:
-        """Nothing has been looked at: everything may work."""
+    def __init__(self, number_of: Callable[[bytes, int], int] | None = None) -> None:
+        """Nothing has been looked at: everything may work.
+
+        number_of: the number by which instances know the GPU of a UUID that CUDA counts as this; None: the same.
+        """
+        self._number_of = number_of
         self._seen: list[SeenGpu] = []
         self._crashed = ""
         self._told: set[str] = set()
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """Look at the machine's GPUs, and log what is to be said in one line.  For a thread beside the start."""
+        """Look at the machine's GPUs, and log which they are, and what is to be said, a line for each.
+
+        For a thread beside the start.
+        """
         seen = seen_gpus()
         if not isinstance(seen, Unseen):
             self._seen = seen
+            log.info(
+                "GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s",
+                "; ".join(f"{number} is {gpu.logged}, {self._of(number, gpu)}" for number, gpu in enumerate(seen)),
+            )
         elif seen.is_crash:
             self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
         if said := sentences(seen, wsl=is_wsl()):  # who reads it can rely on what it says
             log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
+
+    def _of(self, number: int, gpu: SeenGpu) -> str:
+        instances = number if self._number_of is None else self._number_of(gpu.uuid, number)
+        return f"GPU {instances} of instance_group" if instances <= limits.DEVICE_MAX else "on which no instance can be"
 
     def refusal(self, number: int) -> str:
         """Why no handle of this GPU, as CUDA counts them, can work; "" where one may."""

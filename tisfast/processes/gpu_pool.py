@@ -355,7 +355,7 @@ class GpuPool:
             self._free[gpu].clear()
             self._made[gpu] = 0
             for end in set(ends):
-                end(f"was ended: the server has lost GPU {gpu}, and had lent it memory there")
+                end("was ended: the server has lost its GPU, and had lent it memory there")
 
     def _look_later(self) -> None:
         if self._timer is None:

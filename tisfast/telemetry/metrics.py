@@ -117,6 +117,10 @@ class GpuFace(Protocol):
         """As the driver counts, and clients."""
 
     @property
+    def uuid(self) -> str:
+        """As nvidia-smi has it, "" from a driver that tells none."""
+
+    @property
     def losses(self) -> int:
         """Times that the server has lost it."""
 
@@ -305,7 +309,7 @@ class MetricsCollector:
 
     def _used_gpus(self) -> Iterator[FamilyText]:
         """Of GPUs that the server has made a call for: on a machine without any, and before that, nothing."""
-        known = [(each, {"device_id": str(each.device)}) for each in self._sources.used_gpus()]
+        known = [(each, _gpu_labels(each)) for each in self._sources.used_gpus()]
         if known:
             losses = [(labels, each.losses) for each, labels in known]
             down = [
@@ -328,6 +332,11 @@ class MetricsCollector:
         for key, text, kind in _MEMORY if known else ():
             samples = ((self._untagged(m, v), figures[key]) for m, v, figures in known)
             yield family(f"tisfast_model_{key}", text, kind, samples, suffix="_total" if kind == "counter" else "")
+
+
+def _gpu_labels(gpu: GpuFace) -> Labels:
+    """CUDA's number, which log and regions have, and what the GPU's own families are labelled with."""
+    return {"device_id": str(gpu.device), **({"gpu_uuid": gpu.uuid} if gpu.uuid else {})}
 
 
 def _counts(runtimes: list[Runtime]) -> Iterator[FamilyText]:

@@ -12,12 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Device memory that this process can name: its own, or opened by a handle (refs: how often). */
+/* Device memory that this process can name: its own, or opened by a handle (refs: how often).  on: the device in whose
+ * context; another process' memory may be another one's. */
 struct mapping {
     device_pointer base;
     uint64_t nbytes, generation;
     uint32_t row;
-    int fd, refs, opened;
+    int fd, refs, opened, on;
 };
 
 struct range { const char *base; size_t nbytes; int allocated; };
@@ -100,7 +101,8 @@ static int map(struct mapping *into, int fd, uint32_t row, uint64_t generation, 
     void *base = mmap(NULL, nbytes, PROT_NONE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return OUT_OF_MEMORY;
-    *into = (struct mapping){(device_pointer)(uintptr_t)base, nbytes, generation, row, fd, 1, opened};
+    *into = (struct mapping){(device_pointer)(uintptr_t)base, nbytes, generation, row, fd, 1, opened,
+                             context_device()};
     return OK;
 }
 
@@ -203,7 +205,7 @@ void memory_reset(int device)
     state_lock();
     for (int i = 0; i < ALLOCATIONS_MAX; i++) {
         struct allocation *row = &state->allocations[mappings[i].row];
-        if (!mappings[i].refs || (int)row->device != device)
+        if (!mappings[i].refs || mappings[i].on != device)
             continue;
         if (mappings[i].opened && row->generation == mappings[i].generation)
             note_opener(row, (int32_t)getpid(), 0);
@@ -341,8 +343,9 @@ static int open_named(device_pointer *at, const struct named *named)
     struct mapping *into = spare();
     int fd, failed;
     for (int i = 0; i < ALLOCATIONS_MAX; i++)
-        if (mappings[i].refs && mappings[i].opened && mappings[i].generation == named->generation) {
-            mappings[i].refs++; /* as the driver: one address for one handle */
+        if (mappings[i].refs && mappings[i].opened && mappings[i].generation == named->generation &&
+            mappings[i].on == context_device()) {
+            mappings[i].refs++; /* as the driver: one address for one handle in a context */
             *at = mappings[i].base;
             return OK;
         }
