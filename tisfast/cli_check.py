@@ -89,8 +89,12 @@ def _sorted_out(texts: Sequence[str], backends: Backends) -> Arguments:
 def _looking(
     values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends
 ) -> ScanOptions:
-    workers = WorkerSettings(sys.executable, cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"))
-    nvml = open_nvml()
+    workers = WorkerSettings(
+        sys.executable,
+        cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
+        cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
+    )
+    nvml = None if workers.cpu_only else open_nvml()
     usable = placement(workers, nvml, driver_gpus()).usable
     if nvml is not None:
         nvml.close()

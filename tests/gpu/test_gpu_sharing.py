@@ -262,6 +262,16 @@ def test_check_tells_the_same_and_finds_no_error_in_it(stand_in, write_model, ip
     assert ran.stdout.endswith("1 model(s), no errors\n")
 
 
+def test_check_sees_no_gpu_where_the_server_would_see_none(stand_in, write_model, monkeypatch):
+    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "1")
+    stand_in.describe(ipc=0)
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    command = [sys.executable, "-m", "tisfast", "check", str(repository)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, ran.stdout.count("note: ")) == (1, 0)
+    assert "instance group m_0 of model m specifies invalid or unsupported gpu id 0" in ran.stdout
+
+
 def test_a_healthy_gpu_is_not_worth_a_line(started, export):
     server, client = started(IDENTITY)
     given = export(NBYTES)
