@@ -168,8 +168,8 @@ def test_the_log_says_once_which_gpu_is_waited_for_until_it_has_gone_on(stand_in
             f"{logged(HUNG)} has not ended a call ({call}) for 5 s, and {waiting}: it hangs, or is busy with others' "
             "work. The server refuses a request when one of its copies has taken 60 s, the registration of a region "
             "after 45 s, and an instance that asks for memory after 25 s. Look whether 'nvidia-smi' answers; if "
-            "requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; the server's log has the UUID) "
-            "and start the server again"
+            "requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; see 'nvidia-smi -L' and the "
+            "server's log) and start the server again"
         )
 
     def all_told():

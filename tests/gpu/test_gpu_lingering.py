@@ -26,7 +26,7 @@ HANGS = IDENTITY.replace(
 )  # fmt: skip
 LOOK = (
     "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; "
-    "the server's log has the UUID) and start the server again"
+    "see 'nvidia-smi -L' and the server's log) and start the server again"
 )
 CLOSES = "cuIpcCloseMemHandle"
 UNREGISTER = "/v2/cudasharedmemory/region/given/unregister"

@@ -84,6 +84,14 @@ def test_a_part_of_mig_is_known_by_its_name(started, stand_in):
     server = started("0", f"{PART.format(1)},{PART.format(0)}")
     server.says(f"m_0_0 sees {PART.format(1)} which is 1 of 1")
     server.says("here CUDA shows a part of MIG")
+    names = " (Stand-in), GPU {} of instance_group".format
+    server.says(f"CUDA regions: 0 is {PART.format(1)}{names(0)}; 1 is {PART.format(0)}{names(1)}")
+
+
+def test_a_part_of_mig_that_the_server_was_not_told_of_has_no_number_for_instances(started, stand_in):
+    stand_in.describe(parts=True)
+    said = started("0").says("CUDA regions: ")["message"]
+    assert said.endswith(f": 0 is {PART.format(0)} (Stand-in); 1 is {PART.format(1)} (Stand-in)")
 
 
 @pytest.mark.parametrize(

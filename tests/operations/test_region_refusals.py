@@ -209,6 +209,40 @@ def test_what_nobody_can_say_whether_it_is_closed_is_not_told_to_be(regions, reg
     registered(all_of_them)
 
 
+def test_what_nobody_can_say_whether_it_is_closed_is_not_told_to_be_where_it_alone_is_unregistered(
+    regions, register, monkeypatch
+):
+    def fails(self, left):
+        raise MemoryError("no memory")
+
+    async def by_name():
+        await register("c")
+        monkeypatch.setattr(Closer, "closed", fails)
+        for name in ("c", "c", ""):
+            with pytest.raises(Internal, match="region 'c' unregistered, but not closed: .*no memory"):
+                await regions.unregister_cuda(name)
+
+    registered(by_name)
+
+
+def test_what_is_closed_or_unknown_is_not_unfinished(regions, register, monkeypatch):
+    """Also in the turn of the loop in which that is found."""
+
+    def fails(self, left):
+        raise MemoryError("no memory")
+
+    async def at_the_end():
+        for each in "cd":
+            await register(each)
+        monkeypatch.setattr(Closer, "closed", fails)
+        told = regions.unregister_cuda("")
+        assert regions.unfinished() == []
+        with pytest.raises(Internal, match="regions 'c' and 'd' unregistered, but not closed: .*no memory"):
+            await told
+
+    registered(at_the_end)
+
+
 def test_who_waits_already_is_told_of_a_refusal_also_where_the_name_is_used_again(regions, register):
     """It may be its memory, as far as the server knows."""
 

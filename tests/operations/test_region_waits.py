@@ -131,8 +131,8 @@ def test_each_reason_is_told_once_with_its_regions(regions, device, busy, monkey
         "shared memory regions 'c', 'd', 'e' and 2 others unregistered, but not closed within 0.1 s; do not free the "
         "memory yet, and unregister again to wait again: 'c' and 'd': requests use it: they are copied, wait for a "
         f"model or are executed by one; 'c', 'd', 'e' and 2 others: {hangs}. {TO_ITS_END}. Look whether 'nvidia-smi' "
-        "answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; the server's log has "
-        "the UUID) and start the server "
+        "answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; see 'nvidia-smi -L' "
+        "and the server's log) and start the server "
         f"again{BY_NAME}"
     )
 

@@ -213,7 +213,7 @@ class Placement:
         """A GPU that hangs may hang whoever asks for its memory: each has a thread of its own."""
         assert self._gpus is not None
         if device not in self._lanes:
-            whose = f"GPU {device}, asked for its free memory,"
+            whose = f"GPU {device} of instance_group, asked for its free memory,"
             self._lanes[device] = Lane(limits.GPU_CALLS_WAITING_MAX, f"tisfast-gpu-{device}-memory", whose, HANGS)
         try:
             work = partial(self._gpus.memory, self._names[device])

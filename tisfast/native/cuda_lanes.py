@@ -15,7 +15,7 @@ log = logging.getLogger("tisfast.gpu")
 THE_DRIVER: Final = "the NVIDIA driver"
 HANGS: Final = (
     "Look whether 'nvidia-smi' answers; if requests for it go on failing, reset it (nvidia-smi --gpu-reset -i UUID; "
-    "the server's log has the UUID) and start the server again"
+    "see 'nvidia-smi -L' and the server's log) and start the server again"
 )
 """What to do about a GPU that does not do what it is told."""
 _GOES_ON: Final = "what waits for it goes on"

@@ -99,6 +99,14 @@ class Unknown(Closing):
         super().__init__(name, done)
 
 
+def closing_of(name: str, make: Callable[[str], Closing]) -> Closing:
+    """What `make` gives of this name.  Never an error: nobody may take it for closed."""
+    try:
+        return make(name)
+    except Exception as error:
+        return Unknown(name, error)
+
+
 class Coming:
     """A region that is being registered.
 

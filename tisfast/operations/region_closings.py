@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from tisfast import limits, tuning
 from tisfast.errors import Internal, TisError, Unavailable
-from tisfast.operations.memory_closing import Closing, Unknown, Uses
+from tisfast.operations.memory_closing import Closing, Uses, closing_of
 from tisfast.operations.region_words import Told, named
 from tisfast.operations.slices import Pieces, in_slices
 
@@ -147,10 +147,7 @@ class Closings:
             self._take(batch, name)
 
     def _take(self, batch: _Batch, name: str) -> None:
-        try:
-            what = batch.make(name)
-        except Exception as error:  # told to who unregisters: nobody may take it for closed
-            what = Unknown(name, error)
+        what = closing_of(name, batch.make)
         what.number = batch.number
         batch.open[what] = None
         if not batch.removed:
@@ -190,6 +187,8 @@ class Closings:
                 pass
         uses = Uses()
         for each in self._all.late(self._number):
+            if each.done.done():  # its end is a turn of the loop away
+                continue
             for _ in each.walk(uses):
                 pass
             yield each.name, str(each.waits(uses))

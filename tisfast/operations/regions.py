@@ -17,7 +17,7 @@ from tisfast.native.cuda_faces import OWNER_GONE, DeviceMemory, Devices, Unclose
 from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
 from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
-from tisfast.operations.memory_closing import Closer, Closing, Coming
+from tisfast.operations.memory_closing import Closer, Closing, Coming, closing_of
 from tisfast.operations.region_closings import Closings
 from tisfast.operations.region_words import named
 from tisfast.operations.slices import Pieces
@@ -127,7 +127,7 @@ class ClientRegions:
             removed[name] = coming
         make = partial(self._closing, removed)
         if name and removed:
-            self._closings.add(make(name))
+            self._closings.add(closing_of(name, make))
         elif removed:
             self._closings.add_all(removed, make)
         return self._closings.closed(name)
