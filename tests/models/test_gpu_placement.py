@@ -244,7 +244,8 @@ def test_who_may_choose_goes_round_a_gpu_that_hangs(hung):
 
 def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung):
     gpus = Placement(("0", "1"), hung(79, 10), gpu_limits={0: 0.6})
-    told = "can not create model 'big': GPU 0 of instance_group, asked for its free memory, has not done a call within 0.05 s: it hangs"
+    whose = "GPU 0 of instance_group, asked for its free memory,"
+    told = f"can not create model 'big': {whose} has not done a call within 0.05 s: it hangs"
     with pytest.raises(Unavailable, match=told):
         placed(gpus, [PlannedInstance("big_0", "GPU", 0)], "big")
     assert devices(gpus, [PlannedInstance("m_0", "GPU", 1)]) == [1]
