@@ -249,7 +249,7 @@ def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung
     with pytest.raises(Unavailable, match=told):
         placed(gpus, [PlannedInstance("big_0", "GPU", 0)], "big")
     assert devices(gpus, [PlannedInstance("m_0", "GPU", 1)]) == [1]
-    with pytest.raises(Unavailable, match="GPU 0, asked"):
+    with pytest.raises(Unavailable, match="GPU 0 of instance_group, asked"):
         placed(Placement(("0",), hung(79)), anywhere(1, (0,)))
 
 
