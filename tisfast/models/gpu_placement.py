@@ -194,7 +194,7 @@ class Placement:
     def number_of(self, uuid: bytes, otherwise: int) -> int:
         """The number of a GPU by its UUID, as the server's driver may count in another order than workers do.
 
-        Asks nobody.  One that no instance may be on has a number that none has; otherwise: where nobody can tell.
+        Asks nobody.  One that is none of these has a number that no instance has; otherwise: where nobody can tell.
         """
         if not uuid or None in self._uuids:
             return otherwise

@@ -69,8 +69,7 @@ class _Device:
         self._left: weakref.WeakValueDictionary[int, Unclosed] = weakref.WeakValueDictionary()
         self.gone: asyncio.Future[None] | None = None  # the same on the loop, once for all that wait
         self._kept: set[str] = set()  # calls that did not give memory back, which the log has
-        device = self._number = ctypes.c_int()
-        driver.call("cuDeviceGet", ctypes.byref(device), number)
+        device = self._number = driver.device(number)
         self.uuid = driver.uuid(device)
         self._context, self._short, self._long = (ctypes.c_void_p() for _ in range(3))
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
@@ -409,19 +408,15 @@ class Cuda:
 
     def uuid_of(self, device: int) -> bytes:
         """The UUID of a GPU by its number here.  Raises Unavailable."""
-        number = ctypes.c_int()
         try:
-            self._driver.call("cuDeviceGet", ctypes.byref(number), device)
+            return self._driver.uuid(self._driver.device(device))
         except Failed as error:
             raise Unavailable(f"there is no GPU {device}: {error}") from error
-        return self._driver.uuid(number)
 
     def _gpu_uuid(self, device: int) -> str:
         """See Driver; "" where the driver does not tell."""
-        number = ctypes.c_int()
         with suppress(Failed):
-            self._driver.call("cuDeviceGet", ctypes.byref(number), device)
-            return self._driver.gpu_uuid(number)
+            return self._driver.gpu_uuid(self._driver.device(device))
         return ""
 
     def number_of(self, uuid: bytes) -> int:

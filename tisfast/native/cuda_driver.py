@@ -87,6 +87,12 @@ class Driver:
         known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
         raise Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}", code)
 
+    def device(self, number: int) -> ctypes.c_int:
+        """What the driver calls the GPU of this number.  Raises Failed."""
+        device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(device), number)
+        return device
+
     def uuid(self, device: ctypes.c_int) -> bytes:
         """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
         return self._uuid(device, "cuDeviceGetUuid_v2", "cuDeviceGetUuid")

@@ -184,17 +184,15 @@ class CudaSharing:
         if not isinstance(seen, Unseen):
             self._seen = seen
             if seen:
-                log.info(
-                    "GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s",
-                    "; ".join(f"{number} is {gpu.logged}{self._of(number, gpu)}" for number, gpu in enumerate(seen)),
-                )
+                which = (f"{at} is {gpu.logged}{self._for_instances(at, gpu)}" for at, gpu in enumerate(seen))
+                log.info("GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s", "; ".join(which))
         elif seen.is_crash:
             self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
         if said := sentences(seen, wsl=is_wsl()):  # who reads it can rely on what it says
             log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
 
-    def _of(self, number: int, gpu: SeenGpu) -> str:
-        """Its number for instances; "" where its UUID is none of theirs, as that of a part of MIG may be."""
+    def _for_instances(self, number: int, gpu: SeenGpu) -> str:
+        """Its number for them, in the log; "" where its UUID is none of theirs, as that of a part of MIG may be."""
         instances = number if self._number_of is None else self._number_of(gpu.uuid, number)
         return f", GPU {instances} of instance_group" if instances <= limits.DEVICE_MAX else ""
 

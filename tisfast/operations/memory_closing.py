@@ -90,7 +90,7 @@ class _InVain(Closing):
         return _all(self._unclosed)
 
 
-class Unknown(Closing):
+class _Unknown(Closing):
     """Of what nobody can say whether it is closed: a bug of the server, or no memory, was met as it was let go of."""
 
     def __init__(self, name: str, error: Exception) -> None:
@@ -100,11 +100,11 @@ class Unknown(Closing):
 
 
 def closing_of(name: str, make: Callable[[str], Closing]) -> Closing:
-    """What `make` gives of this name.  Never an error: nobody may take it for closed."""
+    """What `make` gives.  Where it fails, one that is told as refused: nobody may take that memory for closed."""
     try:
         return make(name)
     except Exception as error:
-        return Unknown(name, error)
+        return _Unknown(name, error)
 
 
 class Coming:
