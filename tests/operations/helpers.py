@@ -61,3 +61,8 @@ def registered(call, *values):
 
     with fresh_loop() as loop:
         return loop.run_until_complete(work())
+
+
+def logged(caplog):
+    """What the server has logged.  asyncio logs at any moment what tests before have left, when it becomes garbage."""
+    return [each.getMessage() for each in caplog.records if each.name.startswith("tisfast.")]

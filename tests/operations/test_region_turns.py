@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.operations.helpers import registered
+from tests.operations.helpers import logged, registered
 from tests.waiting import until as comes_true
 from tisfast import tuning
 from tisfast.errors import Internal, Unavailable
@@ -107,7 +107,7 @@ def test_the_requests_of_an_instance_are_walked_over_once_for_all_who_wait_alike
     errors, walks = registered(wait)
     assert len(errors) == 1 and "requests use it in m_0_0 and m_0_1. A request whose" in errors.pop()
     assert walks == [1, 1]  # for the log and for the answers
-    assert len(caplog.messages) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_the_requests_of_an_instance_are_walked_over_once_for_all_names(regions, many):

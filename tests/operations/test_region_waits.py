@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.native.helpers import LANE, HostDevice, ShmFile
-from tests.operations.helpers import BY_NAME, registered
+from tests.operations.helpers import BY_NAME, logged, registered
 from tests.waiting import until as comes_true
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.executor import Lane
@@ -48,7 +48,7 @@ def test_unregistering_says_so_while_the_memory_is_not_closed(regions, device, b
         "unregister again to wait again: the host hangs or is busy with others' work. Look whether "
     )
     registered(hanging)
-    told = [each for each in caplog.messages if f"{which} unregistered" in each]
+    told = [each for each in logged(caplog) if f"{which} unregistered" in each]
     assert len(told) == 1  # for all who wait
     assert told[0].startswith(
         f"shared memory {which} unregistered, but not closed within 0.05 s: the host hangs or is busy"
@@ -82,7 +82,7 @@ def test_unregistering_says_which_instances_it_waits_for(regions, device, monkey
     has = "have" if count > 1 else "has"
     text = f"{whose} it open and {has} not closed it yet: {batch} not run. {NOT_CLOSED}"
     registered(waiting)
-    assert caplog.messages == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
+    assert logged(caplog) == [f"shared memory region 'c' unregistered, but not closed within 0.05 s: {text}"]
 
 
 def test_system_memory_is_unregistered_at_once(regions, busy):
@@ -258,7 +258,7 @@ def test_a_registration_that_waits_for_a_lost_gpu_is_said_to_wait_for_that(monke
 
     registered(lost)
     text = f"shared memory region 'x' unregistered, but not closed within 0.05 s: the server has lost GPU 0. {HANGS}"
-    assert caplog.messages == [text]
+    assert logged(caplog) == [text]
 
 
 class Opening(HostDevice):
