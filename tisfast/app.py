@@ -136,7 +136,7 @@ class Server:
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
-        self._sharing = CudaSharing(gpus.number_of) if gpus.usable else None  # else there is nothing to look at
+        self._sharing = CudaSharing(gpus.number_of) if gpus.are_visible else None  # else there is nothing to look at
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else cuda,
             allowed=settings.allow_client_shm,

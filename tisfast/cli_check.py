@@ -19,7 +19,7 @@ from tisfast.config.served_files import Arguments, is_there, loose_file, read_fi
 from tisfast.config.settings import WorkerSettings
 from tisfast.config.storage_settings import read_storage
 from tisfast.flags import SERVED, Flag
-from tisfast.models.gpu_placement import placement
+from tisfast.models.gpu_placement import Placement, placement
 from tisfast.native.cuda_sharing import is_wsl, seen_gpus, sentences
 from tisfast.native.nvml import open_nvml
 from tisfast.processes.machine import driver_gpus
@@ -41,12 +41,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     given = _sorted_out(values.path, backends)
     with tempfile.TemporaryDirectory(prefix="tisfast-check-") as private:
         linked = link_files(given.files, Path(private, "files"), backends)
-        looking = _looking(values, environ, linked, backends)
+        gpus = _placement(environ)
+        looking = _looking(values, gpus, linked, backends)
         findings, models = _checked(given.repositories, linked, looking, values, environ)
     for finding in findings:
         print(finding)
-    if looking.gpus:
-        for said in sentences(seen_gpus(), wsl=is_wsl()):
+    if gpus.are_visible:
+        for said in sentences(seen_gpus(), wsl=is_wsl(), number_of=gpus.number_of):
             print(f"note: {said}")
     if not models and not findings:
         where = ", ".join(values.path)
@@ -86,21 +87,25 @@ def _sorted_out(texts: Sequence[str], backends: Backends) -> Arguments:
     return Arguments(found.files, (*found.repositories, *(text for text in texts if text not in local)))
 
 
-def _looking(
-    values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends
-) -> ScanOptions:
+def _placement(environ: Mapping[str, str]) -> Placement:
     workers = WorkerSettings(
         sys.executable,
         cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
         cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
     )
     nvml = None if workers.cpu_only else open_nvml()
-    usable = placement(workers, nvml, driver_gpus()).usable
+    found = placement(workers, nvml, driver_gpus())
     if nvml is not None:
         nvml.close()
+    return found
+
+
+def _looking(
+    values: argparse.Namespace, gpus: Placement, linked: LinkedFiles, backends: Backends
+) -> ScanOptions:
     return ScanOptions(
         auto_complete=not values.strict,
-        gpus=usable,
+        gpus=gpus.usable,
         backends=backends,
         files=linked.models,
     )

@@ -145,6 +145,12 @@ def test_a_gpu_below_the_capability_is_not_used(started, stand_in):
     assert "compatibility of 6.0" in told["message"] and told_usable(told) == "0"
 
 
+def test_gpus_on_which_no_model_may_be_have_numbers_for_regions(started, stand_in):
+    stand_in.set(devices=1)
+    stand_in.describe(capability=5.2)
+    started("0").says(f"CUDA regions: 0 is GPU-{UUID.format(0)} (Stand-in), GPU 0 of instance_group")
+
+
 def test_the_least_capability_may_be_another(started, stand_in):
     stand_in.describe(capability=5.2)
     started("1", None, "--min-supported-compute-capability=5.0").says("m_0_0 sees 1 which is 1 of 1")

@@ -159,6 +159,13 @@ def test_each_reason_is_one_sentence_with_what_follows_and_the_remedy(gpu, wsl, 
         assert part in said
 
 
+def test_a_gpu_that_no_instance_can_be_on_is_said_with_the_remedy():
+    (said,) = sentences([PLAIN, PLAIN._replace(name="Other")], wsl=False, number_of=lambda _, number: number * 9999)
+    assert said.startswith("GPU 1 (Other): the server sees it, and no instance can be on it. Most likely CUDA counts ")
+    for part in ("tensors in CUDA regions on it are copied", "by way of host memory", "CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        assert part in said
+
+
 def test_regions_are_tried_where_nothing_is_known():
     (said,) = sentences(Unseen("a trial of it has not ended within 30 s", is_open=True), wsl=False)
     assert "not ended within 30 s" in said and "CUDA regions are tried" in said
@@ -263,13 +270,40 @@ def test_check_tells_the_same_and_finds_no_error_in_it(stand_in, write_model, ip
 
 
 def test_check_sees_no_gpu_where_the_server_would_see_none(stand_in, write_model, monkeypatch):
-    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "1")
+    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "0")
     stand_in.describe(ipc=0)
     repository = write_model("m", IDENTITY, CONFIG + GPU).parent
     command = [sys.executable, "-m", "tisfast", "check", str(repository)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (ran.returncode, ran.stdout.count("note: ")) == (1, 0)
     assert "instance group m_0 of model m specifies invalid or unsupported gpu id 0" in ran.stdout
+    assert "TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it" in ran.stdout
+
+
+NOWHERE = "GPU 0 (Stand-in): the server sees it, and no instance can be on it. Most likely CUDA counts different GPUs"
+
+
+@pytest.mark.parametrize(("order", "times"), [("", 1), ("PCI_BUS_ID", 0)])
+def test_a_gpu_that_only_the_server_sees_is_warned_of(started, stand_in, shares, monkeypatch, order, times):
+    stand_in.set(unlike=True)  # CUDA counts from the last one of the bus
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    if order:
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    server, client = started(WHERE if times else IDENTITY)  # which answers to host memory alone, to none
+    server.says("GPUs by CUDA's numbers")
+    shares(client)
+    assert where(client)
+    found = lines(server, f"{SHARING}: {NOWHERE}")
+    assert [each["level"] for each in found] == ["warning"] * times
+
+
+def test_check_warns_of_a_gpu_that_only_the_server_sees(stand_in, write_model, monkeypatch):
+    stand_in.set(unlike=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    command = [sys.executable, "-m", "tisfast", "check", str(repository)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, ran.stdout.count(f"note: {NOWHERE}")) == (0, 1)
 
 
 def test_a_healthy_gpu_is_not_worth_a_line(started, export):

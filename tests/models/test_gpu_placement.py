@@ -309,7 +309,8 @@ def test_what_makes_these_the_gpus_of_the_server_is_told(visible, gpus, why):
 
 def test_a_server_that_uses_no_gpu_says_so():
     settings = WorkerSettings("/usr/bin/python3", cuda_visible=None, cpu_only=True)
-    assert placement(settings, Gpus(1), 1).usable.why == "TRITON_SERVER_CPU_ONLY leaves the server no GPU"
+    why = "TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it"
+    assert placement(settings, Gpus(1), 1).usable.why == why
 
 
 def test_the_machine_s_gpus_come_from_the_library_or_else_from_the_driver():

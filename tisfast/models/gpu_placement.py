@@ -146,6 +146,11 @@ class Placement:
             why = f"{why}; {text}" if why else text
         self.usable = UsableGpus(usable, capability_min, why)
 
+    @property
+    def are_visible(self) -> bool:
+        """Whether there is any, also where models may use none."""
+        return bool(self._names)
+
     @contextlib.asynccontextmanager
     async def placing(self, model: str, instances: Sequence[PlannedInstance]) -> AsyncIterator[tuple[Place, ...]]:
         """Give each instance its device: those that may choose go where most memory is free.
@@ -284,7 +289,7 @@ def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
-        return Placement((), why="TRITON_SERVER_CPU_ONLY leaves the server no GPU")
+        return Placement((), why="TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it")
     names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
     why = _why(names, settings.cuda_visible, gpus, fallback)
     limited = [(number, f"--model-load-gpu-limit={number}:{limit:g} limits") for number, limit in settings.gpu_limits]

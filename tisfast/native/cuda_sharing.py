@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from tisfast import limits
@@ -119,7 +119,15 @@ def is_wsl(kernel: Path = KERNEL) -> bool:
         return False
 
 
-def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool) -> list[str]:
+NumberOf: TypeAlias = Callable[[bytes, int], int]
+"""The number by which instances know the GPU of a UUID that CUDA counts as this; limits.DEVICE_MAX + 1: by none."""
+
+
+def _as_cuda(_: bytes, number: int) -> int:
+    return number
+
+
+def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool, number_of: NumberOf = _as_cuda) -> list[str]:
     """What is to be said of CUDA IPC here, a sentence for each reason: which GPUs, why, what follows, what to do."""
     if isinstance(seen, Unseen) and seen.is_open:
         return [f"it is not known whether the CUDA driver can be used ({seen.reason}). {TRIED} ({DOCS})"]
@@ -130,12 +138,13 @@ def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool) -> list[str]:
         ]
     about: dict[str, list[str]] = {}
     for number, gpu in enumerate(seen):
-        if said := _said(gpu, wsl=wsl):
+        if said := _said(gpu, wsl=wsl, apart=number_of(gpu.uuid, number) > limits.DEVICE_MAX):
             about.setdefault(said, []).append(f"{number} ({gpu.name})")
     return [f"GPU {', '.join(gpus)}: {said}" for said, gpus in about.items()]
 
 
-def _said(gpu: SeenGpu, *, wsl: bool) -> str:
+def _said(gpu: SeenGpu, *, wsl: bool, apart: bool) -> str:
+    """apart: no instance can be on it."""
     if gpu.ipc is False:
         return (
             f"its driver supports no CUDA IPC here: CUDA regions on it are refused, and {HOST_INSTEAD}. Clients can "
@@ -147,6 +156,14 @@ def _said(gpu: SeenGpu, *, wsl: bool) -> str:
             "tensors go by way of host memory, those in CUDA regions too. CUDA IPC does not work across GPU instances "
             "of MIG: client and models must be on the same one, best named to both in this way. "
             f"{TRIED} ({DOCS})"
+        )
+    if apart:
+        return (
+            "the server sees it, and no instance can be on it. Most likely CUDA counts different GPUs in another order "
+            "than nvidia-smi, and the numbers of CUDA_VISIBLE_DEVICES are CUDA's for the server, and nvidia-smi's for "
+            f"instances. All tensors in CUDA regions on it are copied, and {HOST_INSTEAD}. Start the server with "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs in CUDA_VISIBLE_DEVICES ('tisfast docs gpu', "
+            '"What is copied")'
         )
     if wsl:
         return (
@@ -164,11 +181,8 @@ def _said(gpu: SeenGpu, *, wsl: bool) -> str:
 class CudaSharing:
     """What the server knows of CUDA IPC, and what it has said of it.  From any thread."""
 
-    def __init__(self, number_of: Callable[[bytes, int], int] | None = None) -> None:
-        """Nothing has been looked at: everything may work.
-
-        number_of: the number by which instances know the GPU of a UUID that CUDA counts as this; None: the same.
-        """
+    def __init__(self, number_of: NumberOf = _as_cuda) -> None:
+        """Nothing has been looked at: everything may work."""
         self._number_of = number_of
         self._seen: list[SeenGpu] = []
         self._crashed = ""
@@ -188,12 +202,12 @@ class CudaSharing:
                 log.info("GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s", "; ".join(which))
         elif seen.is_crash:
             self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
-        if said := sentences(seen, wsl=is_wsl()):  # who reads it can rely on what it says
+        if said := sentences(seen, wsl=is_wsl(), number_of=self._number_of):  # who reads it can rely on what it says
             log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
 
     def _for_instances(self, number: int, gpu: SeenGpu) -> str:
-        """Its number for them, in the log; "" where its UUID is none of theirs, as that of a part of MIG may be."""
-        instances = number if self._number_of is None else self._number_of(gpu.uuid, number)
+        """Its number for them, in the log; "" where its UUID is none of theirs."""
+        instances = self._number_of(gpu.uuid, number)
         return f", GPU {instances} of instance_group" if instances <= limits.DEVICE_MAX else ""
 
     def refusal(self, number: int) -> str:
