@@ -24,6 +24,7 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.private_directory import PrivateDirectory, sweep
+from tisfast.processes import machine
 
 ROOT: Final = Path(__file__).parents[1]
 PROGRAM: Final = (
@@ -181,6 +182,7 @@ class _Running:
         self._is_ending = False  # under `_ending`
         self._given_up = False
         self._pidfd = -1  # of the server; closed under the guard
+        self._oom_kills = machine.oom_kills()
         self.process: subprocess.Popen[bytes]
         self.guest: Any = None
         self.directory = directory or self._folder.path / GUESTS
@@ -278,6 +280,14 @@ class _Running:
 
     # ---- parts
 
+    def _end_in_words(self) -> str:
+        status = self.process.wait()
+        if status >= 0:
+            return f"has ended with exit status {status}"
+        short = status == -signal.SIGKILL and machine.oom_kills() > self._oom_kills
+        why = ", most likely by the kernel, for want of memory," if short else ""
+        return f"was killed by signal {-status}{why}"
+
     def _told(self, ready: int, deadline: float, seconds_max: float) -> dict[str, str]:
         line = b""
         poll = select.poll()
@@ -289,9 +299,7 @@ class _Running:
                 raise Unavailable(f"the server did not serve within {seconds_max:g} s; its log says what it was doing")
             chunk = os.read(ready, limits.START_LINE_BYTES_MAX) if ready in found else b""
             if not chunk:
-                raise Unavailable(
-                    f"the server has ended with exit status {self.process.wait()} before it served; its log says why"
-                )
+                raise Unavailable(f"the server {self._end_in_words()} before it served; its log says why")
             line += chunk
         told: dict[str, str] = json.loads(line)
         if told["event"] == "refused":

@@ -11,7 +11,7 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble
+from tests.gpu.gpu_models import FLOATS, GPU, MADE, NBYTES, RETURNED, STAYS, asked, ensemble, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.loops import fresh_loop
 from tests.system.helpers import until
@@ -57,6 +57,9 @@ def test_memory_of_the_server_s_own_is_lent_again_when_a_copy_of_a_region_has_lo
         chain.infer("m", **asked(tritonclient.http))
     with pytest.raises(InferenceServerException, match="must be unregistered and registered again"):
         chain.infer("m", **asked(tritonclient.http))
+    again = "'given' already in manager: the server has lost GPU 0 since; unregister the region first"
+    with pytest.raises(InferenceServerException, match=again):
+        register(chain, "given", given)
     chain.unregister_cuda_shared_memory("given")  # waits for the end of those who have memory open that is lent there
     given.free()
     assert stand_in.counted()["freed_while_open"] == 0
@@ -164,10 +167,10 @@ def test_a_lost_context_is_not_ended_while_a_copy_is_under_way_in_it(stand_in, e
                 with pytest.raises(Unavailable) as refused:
                     await works()
                 assert f"launch failure), {why}. Try again in some seconds. " in str(refused.value)
-            with pytest.raises(Internal, match="has lost GPU 0 .*registered again"):  # nothing new begins there
+            with pytest.raises(Internal, match="lost GPU 0 in .*registered again"):  # nothing new begins there
                 target.from_device(0, source, 0, 4)
             assert not copies.done()
-        with pytest.raises(Internal, match="copying 4 bytes .*: the server has lost GPU 0 .* registered again"):
+        with pytest.raises(Internal, match="copying 4 bytes .*: the server lost GPU 0 .* registered again"):
             await copies
         await cuda.ready(0, None)
         assert stand_in.counted()["streams_ended"] > ended and stand_in.counted()["reset_while_used"] == 0

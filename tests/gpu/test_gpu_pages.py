@@ -57,7 +57,7 @@ def test_the_example_runs(gpu, serve, tmp_path):
 def test_a_server_on_the_stand_in_by_hand(serve, tmp_path, monkeypatch):
     page = (Path(__file__).parent / "README.md").read_text()
     (shell,) = re.findall(r"^```\n(export .*?)^```", page, re.MULTILINE | re.DOTALL)
-    (client,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    client, fault = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (printed,) = re.findall(r"^This prints `(.*?)`", page, re.MULTILINE)
     *steps, start = shell.replace(".venv/bin/python", shlex.quote(sys.executable)).splitlines()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -71,7 +71,15 @@ def test_a_server_on_the_stand_in_by_hand(serve, tmp_path, monkeypatch):
     server = serve(flag, repository=Path(repository.replace("$TISFAST_STAND_IN", folder))).ready()
     assert client.count("localhost:8000") == 1
     client = client.replace("localhost:8000", f"127.0.0.1:{server.port}")
-    done = subprocess.run(
-        [sys.executable, "-c", client], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{printed}\n", "")
+
+    def run(program):
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    of_host = client.replace("identity", "host")
+    assert of_host != client
+    assert [run(each) for each in (client, of_host, fault)] == [(0, f"{printed}\n", "")] * 2 + [(0, "", "")]
+    assert "unspecified launch failure" in run(of_host)[2]
+    server.says("the server has lost GPU 0 (GPU-")
+    assert "'given' already in manager: the server has lost GPU 0 since; unregister the region first" in run(client)[2]

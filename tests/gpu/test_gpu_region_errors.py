@@ -171,6 +171,7 @@ def test_a_handle_that_is_refused_is_told_with_its_region(served, stand_in, expo
     status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(bytes(64)), 0, NBYTES)
     assert status in ("400", "INVALID_ARGUMENT")
     assert text.startswith("failed to register shared memory region: invalid args (region 'r': cuIpcOpenMemHandle_v2: ")
+    assert "or has ended; else these bytes are no handle of CUDA's, or client and server are in different c" in text
     stand_in.fail("cuIpcOpenMemHandle_v2", OUT_OF_MEMORY, pid=server.process.pid)
     status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(export(NBYTES).handle), 0, NBYTES)
     assert status in ("503", "UNAVAILABLE")
@@ -185,8 +186,8 @@ def test_a_gpu_that_is_lost_as_it_opens_a_handle_is_not_said_to_be_the_client_s_
     status, text = refused(client.register_cuda_shared_memory, "r", handle, 0, NBYTES)
     assert status in ("503", "UNAVAILABLE")
     assert text == (
-        "failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: unspecified launch failure: the server "
-        "has lost GPU 0 with this call, and begins it anew when a region is registered there: try again"
+        "failed to register shared memory region 'r': cuIpcOpenMemHandle_v2: unspecified launch failure. The server "
+        "has to begin GPU 0 anew, and does so when a region is registered there: try again"
     )
     server.says(f"the server has lost {logged(0)}, found in a call for region 'r' (cuIpcOpenMemHandle_v2: unspecified ")
     client.register_cuda_shared_memory("r", handle, 0, NBYTES)

@@ -72,7 +72,7 @@ class HostDevice:
 class HostMemory:
     """cuda_faces.DeviceMemory without a GPU."""
 
-    is_lent = False
+    is_lent = is_lost = False
 
     def __init__(self, device: HostDevice, data: bytearray) -> None:
         self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""

@@ -22,6 +22,7 @@ from tisfast.operations.service import Service
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 NO_NUMBER = "attempt to access JSON non-unsigned-integer as unsigned-integer"
 NATURAL = f"not a whole number from 0 to {2**64 - 1}"
+GPU_NUMBER = "the number of the GPU that has the memory: 0 for the first one that the server sees"
 NO_HANDLE = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"
 
 
@@ -347,8 +348,12 @@ def test_a_cuda_registration_over_http(regions, device):
         ({"raw_handle": 5}, 500, "attempt to access non-existing object member 'b64' (region 'c')"),
         ({"raw_handle": {"b64": 7}}, 500, "attempt to access JSON non-string as string (region 'c': 'b64' is 7, "),
         ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size' (region 'c')"),
-        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} (region 'c': 'device_id' is 1.5, not a whole number from -9"),
-        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} (region 'c': 'device_id' is {float(2**64)}, not a whole "),
+        (cuda_fields(device_id=1.5), 500, f"{NO_NUMBER} (region 'c': 'device_id' is 1.5, not {GPU_NUMBER})"),
+        (cuda_fields(device_id="0"), 500, f"{NO_NUMBER} (region 'c': 'device_id' is \"0\", not {GPU_NUMBER}, with"),
+        (cuda_fields(device_id=None), 500, f"{NO_NUMBER} (region 'c': 'device_id' is null, not {GPU_NUMBER})"),
+        (cuda_fields(device_id=True), 500, f"{NO_NUMBER} (region 'c': 'device_id' is true, not {GPU_NUMBER})"),
+        (cuda_fields(device_id=2**64), 500, f"{NO_NUMBER} (region 'c': 'device_id' is {float(2**64)}, not the number"),
+        (cuda_fields(byte_size="64"), 500, f"{NO_NUMBER} (region 'c': 'byte_size' is \"64\", {NATURAL}, without q"),
         (cuda_fields(byte_size=-1), 500, f"{NO_NUMBER} (region 'c': 'byte_size' is -1, {NATURAL})"),
         (
             cuda_fields(device_id=-1), 400, "failed to register shared memory region: invalid args (region 'c': "
@@ -357,7 +362,7 @@ def test_a_cuda_registration_over_http(regions, device):
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1},
             500,
-            "attempt to access non-existing object member 'device_id' (region 'c')",
+            f"attempt to access non-existing object member 'device_id' (region 'c': give {GPU_NUMBER})",
         ),
         (
             {"raw_handle": {"b64": "AAAA"}, "byte_size": 1, "device_id": 0},

@@ -42,6 +42,46 @@ def test_a_model_s_text_that_looks_like_the_name_of_a_region_is_answered_and_log
     assert m.runtime.arena.used_blocks == 0
 
 
+class Fails:
+    """Status, where answers that are errors cannot be read."""
+
+    INTERNAL, UNAVAILABLE = Status.INTERNAL, Status.UNAVAILABLE
+
+    def __init__(self, error):
+        self._error = error
+
+    @property
+    def UNKNOWN(self):  # noqa: N802
+        raise self._error
+
+
+@pytest.mark.parametrize("decoupled", ["true", "false"])
+@pytest.mark.parametrize(
+    ("error", "told", "logs"),
+    [
+        (
+            MemoryError(),
+            (Status.UNAVAILABLE, "the server has no memory to read the answer of instance m_0; try again"),
+            0,
+        ),
+        (
+            ValueError(),
+            (Status.INTERNAL, "the answer of instance m_0 met a bug of the server (ValueError()): see its log"),
+            1,
+        ),
+    ],
+)
+def test_who_asked_is_told_where_an_answer_cannot_be_read(streams, monkeypatch, caplog, decoupled, error, told, logs):  # noqa: PLR0917
+    m = streams(config=CONFIG.replace("true", decoupled))
+    failing = {"true": "s.send(failed('no'), FINAL)", "false": "returned = [failed('no')]"}[decoupled]
+    with monkeypatch.context() as patched:
+        patched.setattr("tisfast.processes.link.Status", Fails(error))
+        m.ask(failing)
+        assert m.until_final(1)[-1] == (*told, True)
+    assert sum("met a bug of the server, which its client is told" in each for each in caplog.messages) == logs
+    assert m.runtime.arena.used_blocks == 0
+
+
 @pytest.mark.parametrize("decoupled", ["true", "false"])
 def test_what_a_dead_instance_had_ahead_may_be_cancelled_while_its_death_is_told(
     write, supervise, run, tmp_path, decoupled

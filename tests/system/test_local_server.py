@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from tests.unused_ports import closed_port
 from tests.waiting import has_ended
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.local_server import LocalServer, guest_runtime
+from tisfast.processes import machine
 
 FREE = ("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
 CONFIG = """
@@ -177,6 +179,15 @@ def test_who_gives_up_before_the_start_has_begun_ends_it_all_the_same(scratch):
     server.start(SECONDS_MAX)
     assert server.alive()
     server.stop()
+
+
+@pytest.mark.parametrize(("kills", "why"), [(1, ", most likely by the kernel, for want of memory,"), (0, "")])
+def test_a_server_that_was_killed_for_want_of_memory_is_told_so(scratch, monkeypatch, kills, why):
+    monkeypatch.setattr(machine, "oom_kills", itertools.count(step=kills).__next__)  # the kernel kills others meanwhile
+    server = LocalServer(FREE)
+    server.give_up()
+    with pytest.raises(Unavailable, match=f"^the server was killed by signal 9{why} before it served; its log"):
+        server.start(SECONDS_MAX)
 
 
 def test_who_gives_up_a_server_that_has_ended_meanwhile_hears_nothing(scratch, monkeypatch):

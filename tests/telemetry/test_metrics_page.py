@@ -13,6 +13,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 DOWN = 'tisfast_gpu_down{{device_id="0",gpu_uuid="GPU-a",instance="h:8002",reason="{}"}}'
 LOSSES = 'tisfast_gpu_losses_total{device_id="0",gpu_uuid="GPU-a",instance="h:8002"}'
+UUID = 'gpu_uuid="GPU-a",'
 pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool of Debian's prometheus package")
 
 
@@ -40,6 +41,7 @@ def test_promtool_takes_the_rules(rules):
     [
         (DOWN.format("hangs"), "0 1 1 1", "3m", "TisfastGpuHangs", True),
         (DOWN.format("hangs"), "0 1 0 0", "3m", "TisfastGpuHangs", False),
+        (DOWN.format("hangs").replace(UUID, ""), "0 1 1 1", "3m", "TisfastGpuHangs", True),
         (DOWN.format("lost"), "0 1 1 1", "3m", "TisfastGpuLost", True),
         (DOWN.format("lost"), "1 1 1 1", "3m", "TisfastGpuLost", True),  # before the first scrape
         (DOWN.format("lost"), "0 1 1 0", "3m", "TisfastGpuLost", False),
@@ -47,6 +49,7 @@ def test_promtool_takes_the_rules(rules):
         (DOWN.format("unusable"), "1 1 1 0", "3m", "TisfastGpuUnusable", False),
         (DOWN.format("unusable"), "1 1 1 1", "3m", "TisfastGpuLost", False),
         (LOSSES, "0 1 1 1", "3m", "TisfastGpuWasLost", True),
+        (LOSSES.replace(UUID, ""), "0 1 1 1", "3m", "TisfastGpuWasLost", True),
         (LOSSES, "0 1x20", "20m", "TisfastGpuWasLost", False),
         (LOSSES, "1 1 1 1", "3m", "TisfastGpuWasLost", False),  # before the first scrape
     ],
@@ -57,8 +60,10 @@ def test_the_alerts_begin_and_end_as_the_page_says(rules, series, values, minute
         labels = dict(re.findall(r'(\w+)="([^"]*)"', series))
         (rule,) = re.findall(rf"alert: {alert}\n(.*?)(?:- alert|\Z)", rules.read_text(), re.DOTALL)
         notes = dict(re.findall(r'(summary|description): "(.*)"', rule))
+        uuid = f" ({labels['gpu_uuid']})" if "gpu_uuid" in labels else ""
         for name, text in notes.items():
-            notes[name] = re.sub(r"{{ [$]labels[.](\w+) }}", lambda found: labels[found[1]], text)
+            filled = text.replace("{{ with $labels.gpu_uuid }} ({{ . }}){{ end }}", uuid)
+            notes[name] = re.sub(r"{{ [$]labels[.](\w+) }}", lambda found: labels[found[1]], filled)
         seen["exp_alerts"] = [{"exp_labels": labels, "exp_annotations": notes}]
     tests = {
         "rule_files": [rules.name],

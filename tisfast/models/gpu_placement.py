@@ -289,7 +289,8 @@ def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
-        return Placement((), why="TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it")
+        why = "TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it"
+        return Placement((), why=why)
     names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
     why = _why(names, settings.cuda_visible, gpus, fallback)
     limited = [(number, f"--model-load-gpu-limit={number}:{limit:g} limits") for number, limit in settings.gpu_limits]

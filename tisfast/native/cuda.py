@@ -101,7 +101,7 @@ class _Device:
     def check_kept(self) -> None:
         """Raises _Lost."""
         if self.lost:
-            raise _Lost(f"the server has lost {self._name} in an earlier call ({self.lost})")
+            raise _Lost(f"the server lost {self._name} in an earlier call ({self.lost})")
 
     def call(self, name: str, *arguments: Any) -> None:
         """A call in this device's context, which it may find lost.  Raises Failed."""
@@ -142,7 +142,7 @@ class _Device:
         except Failed as error:
             remedy = next((each.remedy for each in of if each.remedy), "")
             if isinstance(error, _Lost):
-                remedy = "; regions there must be unregistered and registered again"
+                remedy = "; regions of before that must be unregistered and registered again"
             elif error.is_full:
                 remedy = f". {self._name} has no room for what the driver needs: free memory there, and try again"
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
@@ -261,6 +261,11 @@ class _Memory:
         self.unclosed = Unclosed()
         self.gone = Gone()
 
+    @property
+    def is_lost(self) -> bool:
+        """See DeviceMemory."""
+        return bool(self.on.lost)
+
     def lane(self, nbytes: int) -> Lane:
         """See DeviceMemory."""
         return self.on.lanes.of(nbytes)
@@ -327,11 +332,6 @@ class Allocated(_Memory):
         with _closed_unless_whole(device.lends(self, base.value)):
             device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         self.handle = bytes(handle.reserved)
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its GPU can be used no more, so that it has gone."""
-        return bool(self.on.lost)
 
 
 def _visible() -> str:

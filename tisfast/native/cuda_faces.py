@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from tisfast.executor import Lane
 
 OWNER_GONE: Final = (
-    "most likely the client has freed this memory, or has ended; else client and server are in different containers, "
-    "on different GPUs or of different users ('tisfast docs gpu', \"Containers, MIG, WSL2\")"
+    "most likely the client has freed this memory, or has ended; else these bytes are no handle of CUDA's, or client "
+    "and server are in different containers, on different GPUs or of different users ('tisfast docs gpu', "
+    '"Containers, MIG, WSL2")'
 )
 """Why a handle cannot be opened, the likeliest reason first."""
 
@@ -128,7 +129,7 @@ class DeviceMemory(Protocol):
     uuid: of the GPU that it was opened on; b"" where the driver tells none.  Copies wait for the GPU, so they are made
     in the thread that `lane` names.  is_lent: it is memory of this process; holders: the instances that may have it
     open; unclosed, of a client's: the processes that have it open still, as their driver refuses to close it; gone:
-    whether nobody refers to it any more.
+    whether nobody refers to it any more; is_lost: it can be used no more, as its GPU was lost since.
     """
 
     nbytes: int
@@ -137,6 +138,10 @@ class DeviceMemory(Protocol):
     holders: dict[object, Holder]
     unclosed: Unclosed
     gone: Gone
+
+    @property
+    def is_lost(self) -> bool:
+        """See above."""
 
     def lane(self, nbytes: int) -> Lane:
         """Where copies of so many bytes are made."""

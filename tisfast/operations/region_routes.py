@@ -24,6 +24,8 @@ _PATH: Final = r"/v2/(?P<family>system|cuda)sharedmemory(?:/region/(?P<region>[^
 DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
 INT64_MIN: Final = -(2**63)
+NO_NUMBER: Final = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+GPU_NUMBER: Final = "the number of the GPU that has the memory: 0 for the first one that the server sees"
 
 
 class RegionRoutes:
@@ -116,8 +118,7 @@ def _cuda_fields(request: dict[str, object], name: str) -> tuple[bytes, int, int
     holder = _field(request, "raw_handle", name)
     encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64", name), "b64", name)
     byte_size = _integer(_member(request, "byte_size", name), "byte_size", name)
-    # Who knows the GPUs refuses others.
-    device_id = _integer(_member(request, "device_id", name), "device_id", name, INT64_MIN)
+    device_id = _gpu(_member(request, "device_id", name, f": give {GPU_NUMBER}"), name)
     try:
         return base64.b64decode(encoded, validate=True), device_id, byte_size
     except (binascii.Error, ValueError) as error:
@@ -130,9 +131,9 @@ def _field(request: dict[str, object], field: str, name: str) -> object:
     return request[field]
 
 
-def _member(owner: dict[str, object], field: str, name: str) -> object:
+def _member(owner: dict[str, object], field: str, name: str, remedy: str = "") -> object:
     if field not in owner:
-        raise Internal(f"attempt to access non-existing object member '{field}' (region '{name:.60}')")
+        raise Internal(f"attempt to access non-existing object member '{field}' (region '{name:.60}'{remedy})")
     return owner[field]
 
 
@@ -142,12 +143,19 @@ def _text(value: object, field: str, name: str) -> str:
     return value
 
 
-def _integer(value: object, field: str, name: str, least: int = 0) -> int:
+def _integer(value: object, field: str, name: str) -> int:
+    return _within(value, field, name, 0, f"a whole number from 0 to {UINT64_MAX}")
+
+
+def _gpu(value: object, name: str) -> int:
+    """Who knows the GPUs refuses whole numbers that are none of theirs."""
+    return _within(value, "device_id", name, INT64_MIN, GPU_NUMBER)
+
+
+def _within(value: object, field: str, name: str, least: int, meant: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UINT64_MAX:
-        raise Internal(
-            "attempt to access JSON non-unsigned-integer as unsigned-integer "
-            f"({_said(value, field, name)}, not a whole number from {least} to {UINT64_MAX})"
-        )
+        quoted = ", without quotes" if isinstance(value, str) and value.isdecimal() else ""
+        raise Internal(f"{NO_NUMBER} ({_said(value, field, name)}, not {meant}{quoted})")
     return value
 
 

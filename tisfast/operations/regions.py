@@ -16,7 +16,7 @@ from tisfast.native.cuda_driver import CudaMissing
 from tisfast.native.cuda_faces import OWNER_GONE, DeviceMemory, Devices, Unclosed, Unopened
 from tisfast.native.cuda_lanes import driver_lane
 from tisfast.native.cuda_sharing import CudaSharing
-from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
+from tisfast.native.region import DeviceFile, DeviceRegion, Region, Regions, SystemRegion
 from tisfast.operations.memory_closing import Closer, Closing, Coming, closing_of
 from tisfast.operations.region_closings import Closings
 from tisfast.operations.region_words import named
@@ -233,8 +233,8 @@ class ClientRegions:
                 ) from error
             if error.is_lost:
                 raise Unavailable(
-                    f"failed to register shared memory region '{name}': {error}: the server has lost GPU {device_id} "
-                    "with this call, and begins it anew when a region is registered there: try again"
+                    f"failed to register shared memory region '{name}': {error}. The server has to begin GPU "
+                    f"{device_id} anew, and does so when a region is registered there: try again"
                 ) from error
             what = f"region '{name:.60}' of GPU {device_id} was refused"
             self._sharing.failed(what, str(error), "its client is told so", of_client=True, once="refused regions")
@@ -282,8 +282,11 @@ class ClientRegions:
             raise BadRequest(f"'region name' is necessary to register {family} shared memory region")
 
     def _check_name(self, name: str) -> None:
-        if self.table.get(name) is not None:
-            raise AlreadyExists(f"shared memory region '{name}' already in manager")
+        known = self.table.get(name)
+        if known is not None:
+            lost = isinstance(known.file, DeviceFile) and known.file.memory.is_lost
+            why = f": the server has lost GPU {known.device} since; unregister the region first" if lost else ""
+            raise AlreadyExists(f"shared memory region '{name}' already in manager{why}")
         if name in self._coming:
             raise AlreadyExists(f"shared memory region '{name}' already in manager: it is being registered")
         if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
