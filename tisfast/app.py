@@ -22,7 +22,7 @@ from tisfast import __version__, console, limits, logs, tuning
 from tisfast.codec.pool import Codecs
 from tisfast.config.cache_flags import CacheSettings, LocalCacheSettings
 from tisfast.config.served_files import loose_file
-from tisfast.config.settings import LogSettings, Settings, TlsSettings
+from tisfast.config.settings import CPU_ONLY, LogSettings, Settings, TlsSettings
 from tisfast.config.vertex_flags import SERVICE as VERTEX
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry, listed
@@ -136,7 +136,7 @@ class Server:
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         gpus = placement(settings.workers, nvml, machine.driver_gpus())
-        self._sharing = CudaSharing(gpus.number_of) if gpus.are_visible else None  # else there is nothing to look at
+        self._sharing = CudaSharing(gpus) if gpus.are_visible else None  # else there is nothing to look at
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else cuda,
             allowed=settings.allow_client_shm,
@@ -512,7 +512,7 @@ def _guests_extension(directory: str) -> tuple[str, ...]:
 
 
 def _no_devices() -> Devices:
-    raise CudaMissing("TRITON_SERVER_CPU_ONLY is set")
+    raise CudaMissing(f"{CPU_ONLY} is set")
 
 
 def _process_start_seconds() -> float:

@@ -34,6 +34,7 @@ from tisfast.config.resource_flags import read_budget, read_cuda_pools, read_gpu
 from tisfast.config.scheduler_hooks import read_answer_delay, read_hooks
 from tisfast.config.served_files import Arguments, read_files
 from tisfast.config.settings import (
+    CPU_ONLY,
     CodecSettings,
     GrpcSettings,
     HttpSettings,
@@ -159,7 +160,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             interpreter=sys.executable,
             execution_seconds_max=given["execution_timeout_secs"],
             cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
-            cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
+            cpu_only=CPU_ONLY in environ,
             gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
             cuda_pools=read_cuda_pools(given["cuda_memory_pool_byte_size"] or []),
             pinned_pool_bytes=pinned_pool_bytes(given["pinned_memory_pool_byte_size"], notices),
@@ -205,7 +206,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
         shown=lambda: MetricsSettings(
             **read_metrics_config(given["metrics_config"] or []),
             cpu=given["allow_cpu_metrics"],
-            gpu=given["allow_gpu_metrics"] and not environ.get("TRITON_SERVER_CPU_ONLY"),
+            gpu=given["allow_gpu_metrics"] and CPU_ONLY not in environ,
             interval_ms=given["metrics_interval_ms"],
         ),
         cache=lambda: read_cache_flags(

@@ -16,7 +16,7 @@ from tisfast.cli_run import run_models
 from tisfast.config.backend_flags import read_backends
 from tisfast.config.backends import Backends
 from tisfast.config.served_files import Arguments, is_there, loose_file, read_files
-from tisfast.config.settings import WorkerSettings
+from tisfast.config.settings import CPU_ONLY, WorkerSettings
 from tisfast.config.storage_settings import read_storage
 from tisfast.flags import SERVED, Flag
 from tisfast.models.gpu_placement import Placement, placement
@@ -29,8 +29,10 @@ from tisfast.repo.scan import ScanOptions
 from tisfast.storage.face import open_storage
 from tisfast.storage.location import parse
 
-OF_CHECKS: Final = ("backend-directory", "backend-environments", "environment-cache-dir")
-"""Flags of `serve` that `check` takes besides those of storage; the last two matter with --run."""
+OF_CHECKS: Final = (
+    "backend-directory", "min-supported-compute-capability", "backend-environments", "environment-cache-dir",
+)  # fmt: skip
+"""Flags of `serve` that `check` takes besides those of storage; the last two matter with --run alone."""
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -41,13 +43,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     given = _sorted_out(values.path, backends)
     with tempfile.TemporaryDirectory(prefix="tisfast-check-") as private:
         linked = link_files(given.files, Path(private, "files"), backends)
-        gpus = _placement(environ)
+        gpus = _placement(values.min_supported_compute_capability, environ)
         looking = _looking(values, gpus, linked, backends)
         findings, models = _checked(given.repositories, linked, looking, values, environ)
     for finding in findings:
         print(finding)
     if gpus.are_visible:
-        for said in sentences(seen_gpus(), wsl=is_wsl(), number_of=gpus.number_of):
+        for said in sentences(seen_gpus(), wsl=is_wsl(), instances=gpus):
             print(f"note: {said}")
     if not models and not findings:
         where = ", ".join(values.path)
@@ -87,11 +89,12 @@ def _sorted_out(texts: Sequence[str], backends: Backends) -> Arguments:
     return Arguments(found.files, (*found.repositories, *(text for text in texts if text not in local)))
 
 
-def _placement(environ: Mapping[str, str]) -> Placement:
+def _placement(capability_min: float, environ: Mapping[str, str]) -> Placement:
     workers = WorkerSettings(
         sys.executable,
         cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
-        cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
+        cpu_only=CPU_ONLY in environ,
+        capability_min=capability_min,
     )
     nvml = None if workers.cpu_only else open_nvml()
     found = placement(workers, nvml, driver_gpus())

@@ -283,10 +283,11 @@ class _Running:
     def _end_in_words(self) -> str:
         status = self.process.wait()
         if status >= 0:
-            return f"has ended with exit status {status}"
-        short = status == -signal.SIGKILL and machine.oom_kills() > self._oom_kills
-        why = ", most likely by the kernel, for want of memory," if short else ""
-        return f"was killed by signal {-status}{why}"
+            return f"has ended with exit status {status} before it served; its log says why"
+        text = f"was killed by signal {-status} before it served"
+        if status == -signal.SIGKILL and not self._given_up and machine.oom_kills() > self._oom_kills:
+            text += ", most likely by the kernel, for want of memory: give it more, or run less beside it"
+        return text
 
     def _told(self, ready: int, deadline: float, seconds_max: float) -> dict[str, str]:
         line = b""
@@ -299,7 +300,7 @@ class _Running:
                 raise Unavailable(f"the server did not serve within {seconds_max:g} s; its log says what it was doing")
             chunk = os.read(ready, limits.START_LINE_BYTES_MAX) if ready in found else b""
             if not chunk:
-                raise Unavailable(f"the server {self._end_in_words()} before it served; its log says why")
+                raise Unavailable(f"the server {self._end_in_words()}")
             line += chunk
         told: dict[str, str] = json.loads(line)
         if told["event"] == "refused":

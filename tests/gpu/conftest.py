@@ -45,7 +45,8 @@ def stand_in(stand_in_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in_library.parent))
     monkeypatch.setenv("TISFAST_STAND_IN", str(stand_in_library.parent))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_SERVER_CPU_ONLY"):
+        monkeypatch.delenv(name, raising=False)
     driver = StandIn(stand_in_library)
     driver.reset()
     yield driver

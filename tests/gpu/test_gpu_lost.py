@@ -167,7 +167,7 @@ def test_a_lost_context_is_not_ended_while_a_copy_is_under_way_in_it(stand_in, e
                 with pytest.raises(Unavailable) as refused:
                     await works()
                 assert f"launch failure), {why}. Try again in some seconds. " in str(refused.value)
-            with pytest.raises(Internal, match="lost GPU 0 in .*registered again"):  # nothing new begins there
+            with pytest.raises(Internal, match="lost GPU 0 .* in .*registered again"):  # nothing new begins there
                 target.from_device(0, source, 0, 4)
             assert not copies.done()
         with pytest.raises(Internal, match="copying 4 bytes .*: the server lost GPU 0 .* registered again"):
@@ -190,7 +190,7 @@ def test_a_lost_gpu_whose_context_does_not_end_is_told(stand_in, export):
             with pytest.raises(Internal, match="launch failure"):
                 opened.to_host(0, 0, 4)
             await asyncio.to_thread(until, begun, "it hangs")
-            with pytest.raises(Unavailable, match="^GPU 0 hangs or is busy with others' work. Look"):
+            with pytest.raises(Unavailable, match="^GPU 0 .*hangs or is busy with others' work. Look"):
                 await cuda.ready(0, 0.1)
         await cuda.ready(0, None)
         await cuda.lane(0).call(partial(cuda.open, memory.handle, 0), 60)

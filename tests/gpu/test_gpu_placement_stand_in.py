@@ -139,16 +139,21 @@ def test_a_gpu_below_the_capability_is_not_used(started, stand_in):
     stand_in.describe(capability=5.2)  # of the last one
     server = started("0, 1")
     server.says(
-        "no model is put on GPU 1: its compute capability 5.2 is less than 6.0 (--min-supported-compute-capability)"
+        f"no model is put on GPU 1 of instance_group (GPU-{UUID.format(1)}): its compute capability 5.2 is less than "
+        "6.0 (--min-supported-compute-capability)"
     )
     told = server.says("specifies invalid or unsupported gpu id 1")
     assert "compatibility of 6.0" in told["message"] and told_usable(told) == "0"
 
 
-def test_gpus_on_which_no_model_may_be_have_numbers_for_regions(started, stand_in):
-    stand_in.set(devices=1)
-    stand_in.describe(capability=5.2)
-    started("0").says(f"CUDA regions: 0 is GPU-{UUID.format(0)} (Stand-in), GPU 0 of instance_group")
+@pytest.mark.parametrize("devices", [1, 2])
+def test_gpus_on_which_no_model_may_be_have_numbers_for_regions(started, stand_in, devices):
+    stand_in.set(devices=devices)
+    stand_in.describe(capability=5.2)  # of the last one
+    last = devices - 1
+    gpu = f"{last} is GPU-{UUID.format(last)} (Stand-in), GPU {last} of instance_group, where no model may be"
+    said = started("0").says("CUDA regions: ")["message"]
+    assert said.endswith(gpu) and said.count("where no model may be") == 1
 
 
 def test_the_least_capability_may_be_another(started, stand_in):

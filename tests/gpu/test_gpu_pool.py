@@ -16,7 +16,7 @@ import tritonclient.http
 
 from tests.gpu.gpu_call_models import NODE, run
 from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
-from tests.gpu.stand_in_driver import LAUNCH_FAILED
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, logged
 from tests.loops import fresh_loop
 from tests.native.helpers import HostDevice, HostMemory
 from tests.system.helpers import until
@@ -110,7 +110,8 @@ def lending(stand_in):
                 each.end("")
             Borrower.all.clear()
             gc.collect()  # what cycles hold
-            loop.run_until_complete(comes_true(lambda: stand_in.allocated() == before))
+            # Less, where a test before this one has failed, which keeps what it had.
+            loop.run_until_complete(comes_true(lambda: stand_in.allocated() <= before))
 
     return start
 
@@ -251,7 +252,7 @@ def test_an_answer_comes_before_the_worker_gives_up(lending, stand_in, monkeypat
 
     async def work(pool, uuid, _):
         with stand_in.hanging("cuMemAlloc_v2"):  # whatever of it hangs
-            assert "GPU 0 has not done a call within 0.1 s" in (await Borrower().borrows(pool, uuid))["error"]
+            assert f"{logged(0)} has not done a call within 0.1 s" in (await Borrower().borrows(pool, uuid))["error"]
 
     lending(work)
 
@@ -300,7 +301,7 @@ def test_a_gpu_that_is_lost_and_in_use_for_too_long_is_told(lending, stand_in, m
         lose(allocating, stand_in)
         with monkeypatch.context() as short:
             short.setattr("tisfast.limits.GPU_LOST_SECONDS_MAX", 0.1)
-            text = r"has lost GPU 0 in an earlier call \(.*launch failure\), and 1 part of memory that it lent there"
+            text = r"has lost GPU 0 .* in an earlier call \(.*launch failure\), and 1 part of memory that it lent there"
             assert re.search(text, (await one.borrows(pool, uuid))["error"])
         with pytest.raises(Unavailable, match=text):
             allocating.open(kept.handle, 0)

@@ -167,7 +167,8 @@ def test_a_handle_that_is_refused_is_told_with_its_region(served, stand_in, expo
     server, client = served()
     status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(b"ab"), 0, NBYTES)
     assert status in ("400", "INVALID_ARGUMENT")
-    assert text.endswith("encoded cudaIpcMemHandle_t (region 'r': it has 2 bytes, a handle has 64)")
+    wire = "HTTP takes them in base64, gRPC as they are"
+    assert text.endswith(f"encoded cudaIpcMemHandle_t (region 'r': it has 2 bytes, a handle has 64; {wire})")
     status, text = refused(client.register_cuda_shared_memory, "r", base64.b64encode(bytes(64)), 0, NBYTES)
     assert status in ("400", "INVALID_ARGUMENT")
     assert text.startswith("failed to register shared memory region: invalid args (region 'r': cuIpcOpenMemHandle_v2: ")
@@ -214,8 +215,8 @@ def test_a_copy_that_lacks_memory_of_the_gpu_names_its_tensor_and_does_not_blame
     _, text = refused(lambda: client.infer("m", **asked(served.module, NBYTES)))
     assert text == (
         f"tensor '{'B' if returned else 'A'}' of model 'm', in region 'given': copying {NBYTES} bytes of GPU memory "
-        "failed: cuMemcpyDtoHAsync_v2: out of memory. GPU 0 has no room for what the driver needs: free memory there, "
-        "and try again"
+        f"failed: cuMemcpyDtoHAsync_v2: out of memory. {logged(0)} has no room for what the driver needs: free memory "
+        "there, and try again"
     )
 
 
@@ -291,7 +292,7 @@ def test_a_server_that_ends_while_a_gpu_hangs_says_which(served, stand_in, expor
             return
         assert server.end(signal.SIGTERM) == 1
         assert late.exception(60) is not None
-    server.says("shared memory region 'late' still to be registered: GPU 1 hangs or is busy with others' work. Look")
+    server.says(f"shared memory region 'late' still to be registered: {logged(1)} hangs or is busy with others' work")
     server.says(f"{logged(1)} has not ended a call")
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from uuid import UUID
 
 import numpy as np
 import psutil
@@ -31,6 +32,7 @@ from tests.gpu.gpu_models import (
 from tests.gpu.stand_in_driver import INVALID_CONTEXT, LAUNCH_FAILED, OUT_OF_MEMORY, logged
 from tests.system.helpers import ROOT, until
 from tests.waiting import has_ended
+from tisfast.models.gpu_placement import Placement
 from tisfast.native import cuda_look
 from tisfast.native.cuda import Cuda
 from tisfast.native.cuda_sharing import SeenGpu, Unseen, is_wsl, seen_gpus, sentences
@@ -159,11 +161,44 @@ def test_each_reason_is_one_sentence_with_what_follows_and_the_remedy(gpu, wsl, 
         assert part in said
 
 
-def test_a_gpu_that_no_instance_can_be_on_is_said_with_the_remedy():
-    (said,) = sentences([PLAIN, PLAIN._replace(name="Other")], wsl=False, number_of=lambda _, number: number * 9999)
-    assert said.startswith("GPU 1 (Other): the server sees it, and no instance can be on it. Most likely CUDA counts ")
-    for part in ("tensors in CUDA regions on it are copied", "by way of host memory", "CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        assert part in said
+A, B, C = (bytes([each]) * 16 for each in range(3))
+
+
+class Nvml:
+    """Of so many GPUs, A first."""
+
+    def count(self):
+        return 3
+
+    def uuid(self, name):
+        return (A, B, C)[int(name)]
+
+    def facts(self, name):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown", "said", "hidden"),
+    [
+        ("01", (A, B), "", ""),
+        ("01", (C, B), "GPU 0 (Card): the server sees it and ", f"not see GPU 0 (GPU-{UUID(bytes=A)}) of in"),
+        ("0", (C,), "GPU 0 (Card): the server sees it and ", f"not see GPU 0 (GPU-{UUID(bytes=A)}) of in"),
+        ("012", (C, B, A), "", ""),
+    ],
+)
+def test_where_the_server_sees_other_gpus_than_instances_both_are_named(visible, shown, said, hidden):
+    seen = [PLAIN._replace(uuid=uuid) for uuid in shown]
+    found = sentences(seen, wsl=False, instances=Placement(visible, Nvml()))
+    assert len(found) == bool(said)
+    assert all(each.startswith(said) and hidden in each and "CUDA_DEVICE_ORDER=PCI_BUS_ID" in each for each in found)
+    with_wsl = sentences(seen, wsl=True, instances=Placement(visible, Nvml()))
+    assert ["this is WSL2" in each for each in with_wsl] == [True, *[False] * bool(said)]
+
+
+def test_gpus_without_ipc_and_parts_of_mig_have_a_reason_of_their_own():
+    seen = [PLAIN._replace(uuid=C, ipc=False), PLAIN._replace(uuid=B, part=True)]
+    found = sentences(seen, wsl=False, instances=Placement("0", Nvml()))
+    assert ["supports no CUDA IPC" in each for each in found] == [True, False] and "part of MIG" in found[1]
 
 
 def test_regions_are_tried_where_nothing_is_known():
@@ -269,8 +304,19 @@ def test_check_tells_the_same_and_finds_no_error_in_it(stand_in, write_model, ip
     assert ran.stdout.endswith("1 model(s), no errors\n")
 
 
-def test_check_sees_no_gpu_where_the_server_would_see_none(stand_in, write_model, monkeypatch):
-    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", "0")
+@pytest.mark.parametrize(("flags", "code"), [((), 1), (("--min-supported-compute-capability=5.0",), 0)])
+def test_check_takes_the_least_capability_of_the_server(stand_in, write_model, flags, code):
+    stand_in.set(devices=1)
+    stand_in.describe(capability=5.2)
+    repository = write_model("m", IDENTITY, CONFIG + GPU).parent
+    command = [sys.executable, "-m", "tisfast", "check", *flags, str(repository)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, "leaves out GPU 0" in ran.stdout) == (code, bool(code))
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_check_sees_no_gpu_where_the_server_would_see_none(stand_in, write_model, monkeypatch, value):
+    monkeypatch.setenv("TRITON_SERVER_CPU_ONLY", value)
     stand_in.describe(ipc=0)
     repository = write_model("m", IDENTITY, CONFIG + GPU).parent
     command = [sys.executable, "-m", "tisfast", "check", str(repository)]
@@ -280,7 +326,7 @@ def test_check_sees_no_gpu_where_the_server_would_see_none(stand_in, write_model
     assert "TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it" in ran.stdout
 
 
-NOWHERE = "GPU 0 (Stand-in): the server sees it, and no instance can be on it. Most likely CUDA counts different GPUs"
+NOWHERE = "GPU 0 (Stand-in): the server sees it and instances do not, so all tensors in CUDA regions on it are copied. "
 
 
 @pytest.mark.parametrize(("order", "times"), [("", 1), ("PCI_BUS_ID", 0)])
@@ -290,7 +336,8 @@ def test_a_gpu_that_only_the_server_sees_is_warned_of(started, stand_in, shares,
     if order:
         monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
     server, client = started(WHERE if times else IDENTITY)  # which answers to host memory alone, to none
-    server.says("GPUs by CUDA's numbers")
+    said = server.says("GPUs by CUDA's numbers")["message"]
+    assert said.endswith(f"; the server does not see {logged(1)[7:-1]}, GPU 0 of instance_group" if times else "_group")
     shares(client)
     assert where(client)
     found = lines(server, f"{SHARING}: {NOWHERE}")
@@ -554,7 +601,7 @@ def test_a_copy_that_fails_refuses_the_request_with_both_reasons(started, shares
     text = (
         r"tensor 'A' lies in GPU memory of another process, which instance m_0_0 cannot open "
         r"\(cuIpcOpenMemHandle_v2: invalid device context\), and the server cannot copy it: it is the client's region "
-        r"'given', and copying \d+ bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: out of memory. GPU 0 has no "
+        r"'given', and copying \d+ bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: out of memory. GPU 0 .* has no "
         r"room for what the driver needs: free memory there, and try again"
     )
     with pytest.raises(InferenceServerException, match=text):

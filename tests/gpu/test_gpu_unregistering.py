@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_call_models import STREAM, STREAMS, Stream
 from tests.gpu.gpu_models import CONFIG, FLOATS, GPU, IDENTITY, STAYS, WHERE, asked
+from tests.gpu.stand_in_driver import logged
 from tests.system.helpers import client_of_thread, until
 
 NBYTES = 4096
@@ -191,7 +192,7 @@ def test_what_was_opened_and_then_refused_is_closed_before_who_unregisters_is_to
         with pytest.raises(InferenceServerException, match="region 'c': cuMemGetAddressRange_v2"):
             client.register_cuda_shared_memory("c", base64.b64encode(memory.handle), 0, NBYTES)
         closing = threads.submit(server.ask, "POST", "/v2/cudasharedmemory/region/c/unregister", {})
-        server.says("shared memory region 'c' unregistered, but not closed within 5 s: GPU 0 hangs or is busy")
+        server.says(f"shared memory region 'c' unregistered, but not closed within 5 s: {logged(0)} hangs or is busy")
         early = closing.done()
         stand_in.fail("cuIpcCloseMemHandle", 0)
         assert not early and closing.result(60) == (200, {})
@@ -324,4 +325,4 @@ def test_a_server_whose_model_does_not_end_says_what_is_still_to_be_closed(
         status, answer = closing.result(60)
         assert status == 503 and "not closed before the server ends" in answer["error"]
     server.says("instance m_0 did not finalize within")
-    server.says("shared memory region 'c' still to be closed: GPU 0 hangs or is busy with others' work")
+    server.says(f"shared memory region 'c' still to be closed: {logged(0)} hangs or is busy with others' work")

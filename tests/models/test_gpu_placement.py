@@ -72,10 +72,15 @@ def test_gpus_are_known_by_their_uuid_in_whatever_order_the_driver_counts():
     assert placed.number_of(bytes([1]) * 16, 7) == GPU_OF_NONE  # not visible: no instance is there
 
 
-@pytest.mark.parametrize("gpus", [None, Gpus(1, None)])
-def test_where_nobody_tells_uuids_both_count_alike(gpus):
-    assert Placement(("0", "1"), gpus).number_of(bytes(16), 7) == 7
-    assert Placement(("0", "1"), Gpus(1, 1)).number_of(b"", 7) == 7
+def test_where_nobody_tells_uuids_both_count_alike():
+    assert [Placement(("0", "1"), None).number_of(bytes([7 + at]) * 16, at) for at in range(3)] == [0, 1, GPU_OF_NONE]
+    assert Placement(("0", "1"), Gpus(1, 1)).number_of(b"", 1) == 1
+
+
+def test_a_known_uuid_counts_where_another_one_is_not_known():
+    placed = Placement(("0", "1"), Gpus(1, None))
+    assert [placed.number_of(bytes(16), 1), placed.number_of(bytes([9]) * 16, 1)] == [0, 1]
+    assert placed.number_of(bytes([9]) * 16, 0) == GPU_OF_NONE  # CUDA counts otherwise, so nobody knows
 
 
 def test_instances_go_where_most_memory_is_free():
@@ -244,19 +249,20 @@ def test_who_may_choose_goes_round_a_gpu_that_hangs(hung):
 
 def test_on_a_gpu_that_hangs_nothing_is_loaded_whose_limit_it_does_not_tell(hung):
     gpus = Placement(("0", "1"), hung(79, 10), gpu_limits={0: 0.6})
-    whose = "GPU 0 of instance_group, asked for its free memory,"
+    whose = r"GPU 0 of instance_group \(GPU-[0-]+\), asked for its free memory,"
     told = f"can not create model 'big': {whose} has not done a call within 0.05 s: it hangs"
     with pytest.raises(Unavailable, match=told):
         placed(gpus, [PlannedInstance("big_0", "GPU", 0)], "big")
     assert devices(gpus, [PlannedInstance("m_0", "GPU", 1)]) == [1]
-    with pytest.raises(Unavailable, match="GPU 0 of instance_group, asked"):
+    with pytest.raises(Unavailable, match=r"GPU 0 of instance_group \(GPU-[0-]+\), asked"):
         placed(Placement(("0",), hung(79)), anywhere(1, (0,)))
 
 
 def test_gpus_below_the_least_capability_are_not_there(caplog):
     gpus = Placement(("0", "1", "2"), Gpus(1, 1, 1, capability=(5.2, 7.0, None)), capability_min=6.0)
     assert gpus.usable == (1, 2) and gpus.usable.capability_min == 6.0
-    assert "no model is put on GPU 0: its compute capability 5.2 is less than 6.0" in caplog.text
+    weak = "GPU 0 of instance_group (GPU-00000000-0000-0000-0000-000000000000)"
+    assert f"no model is put on {weak}: its compute capability 5.2 is less than 6.0" in caplog.text
 
 
 def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it():

@@ -288,7 +288,7 @@ def test_unregistering_says_so_while_the_memory_may_still_be_opened(monkeypatch,
         coming = regions.register_cuda("c", device.handle("a"), 0, 10)
         await asyncio.to_thread(device.begun.wait, 60)
         if when == "told":
-            with pytest.raises(Unavailable, match="the host has not done a call within 0.1 s"):
+            with pytest.raises(Unavailable, match="(host|driver) has not done a call within "):
                 await coming
         try:
             with pytest.raises(Unavailable, match="'c' unregistered, but not closed within 0.1 s"):
@@ -400,7 +400,7 @@ def test_a_registration_waits_for_a_driver_that_does_not_begin(monkeypatch):
     begins = threading.Event()
     monkeypatch.setattr("tisfast.limits.GPU_REGION_SECONDS_MAX", 0.1)
     try:
-        with pytest.raises(Unavailable, match="the NVIDIA driver has not done a call within 0.1 s"):
+        with pytest.raises(Unavailable, match="the NVIDIA driver has not done a call within "):
             registered(ClientRegions(begins.wait, allowed=True).register_cuda, "c", bytes(64), 0, 10)
     finally:
         begins.set()

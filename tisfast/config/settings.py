@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Final
 
 from tisfast import defaults, limits
 from tisfast.config.backends import BUILT_IN, Backends
@@ -250,6 +251,10 @@ class RepositorySettings:
             "model-config-name",
             f"must be the name of a file in the folder configs, without '.pbtxt', not {self.config_name!r:.60}",
         )
+
+
+CPU_ONLY: Final = "TRITON_SERVER_CPU_ONLY"
+"""A variable of the environment that leaves the server no GPU, as Triton's: whatever it is set to, also to nothing."""
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from uuid import UUID
 from tisfast import limits
 from tisfast.config.backends import PYTHON
 from tisfast.config.instance_groups import PlannedInstance, UsableGpus
+from tisfast.config.settings import CPU_ONLY
 from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
 from tisfast.executor import Lane
 from tisfast.native.cuda_lanes import HANGS
+from tisfast.native.cuda_sharing import gpu_uuid
 from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Placement:
         self._names = tuple(names)
         self._gpus = gpus
         # They stay the same, and asking may hang as a GPU does.
-        self._uuids = tuple(None if gpus is None else gpus.uuid(name) for name in self._names)
+        self.uuids = tuple(None if gpus is None else gpus.uuid(name) for name in self._names)
         self._limits = dict(gpu_limits or {})
         self._lanes: dict[int, Lane] = {}
         self._begun: Counter[int] = Counter()
@@ -201,9 +203,10 @@ class Placement:
 
         Asks nobody.  One that is none of these has a number that no instance has; otherwise: where nobody can tell.
         """
-        if not uuid or None in self._uuids:
-            return otherwise
-        return self._uuids.index(uuid) if uuid in self._uuids else GPU_OF_NONE
+        if uuid in self.uuids:
+            return self.uuids.index(uuid)
+        nobody_tells = otherwise < len(self.uuids) and self.uuids[otherwise] is None
+        return otherwise if not uuid or nobody_tells else GPU_OF_NONE
 
     async def _look(self, instances: Iterable[PlannedInstance]) -> dict[int, _Looked]:
         """Memory of the GPUs that they may be on, or why it is not known, where it decides something."""
@@ -218,7 +221,7 @@ class Placement:
         """A GPU that hangs may hang whoever asks for its memory: each has a thread of its own."""
         assert self._gpus is not None
         if device not in self._lanes:
-            whose = f"GPU {device} of instance_group, asked for its free memory,"
+            whose = f"{self._told(device)}, asked for its free memory,"
             self._lanes[device] = Lane(limits.GPU_CALLS_WAITING_MAX, f"tisfast-gpu-{device}-memory", whose, HANGS)
         try:
             work = partial(self._gpus.memory, self._names[device])
@@ -261,13 +264,18 @@ class Placement:
             "or raise the limit)"
         )
 
+    def _told(self, device: int) -> str:
+        """A GPU in texts: CUDA may have another number for it."""
+        uuid = self.uuids[device]
+        return f"GPU {device} of instance_group" + ("" if uuid is None else f" ({gpu_uuid(uuid)})")
+
     def _is_able(self, device: int, capability_min: float) -> bool:
         facts = None if self._gpus is None else self._gpus.facts(self._names[device])
         if facts is None or facts.capability is None or facts.capability >= capability_min:
             return True
         log.warning(
-            "no model is put on GPU %d: its compute capability %.1f is less than %.1f "
-            "(--min-supported-compute-capability)", device, facts.capability, capability_min,
+            "no model is put on %s: its compute capability %.1f is less than %.1f "
+            "(--min-supported-compute-capability)", self._told(device), facts.capability, capability_min,
         )  # fmt: skip
         return False
 
@@ -289,7 +297,7 @@ def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
     """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
-        why = "TRITON_SERVER_CPU_ONLY is set, and any value of it leaves the server no GPU; unset it"
+        why = f"{CPU_ONLY} is set, and any value of it leaves the server no GPU; unset it"
         return Placement((), why=why)
     names = visible_names(settings.cuda_visible, fallback) if gpus is None else _found(settings.cuda_visible, gpus)
     why = _why(names, settings.cuda_visible, gpus, fallback)

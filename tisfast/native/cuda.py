@@ -58,7 +58,7 @@ class _Device:
 
         Raises Failed, and nothing of it stays then.
         """
-        self._driver, self._name, self.lanes = driver, f"GPU {number}", lanes
+        self._driver, self._name, self.lanes = driver, lanes.whose, lanes
         self._on_lost = on_lost
         self.lost, self._losing = "", threading.Lock()
         self._under_way: list[str] = []  # uses of the context
@@ -143,6 +143,8 @@ class _Device:
             remedy = next((each.remedy for each in of if each.remedy), "")
             if isinstance(error, _Lost):
                 remedy = "; regions of before that must be unregistered and registered again"
+            elif error.is_fatal:
+                remedy += f". The server has lost {self._name}: unregister all regions there, and register them again"
             elif error.is_full:
                 remedy = f". {self._name} has no room for what the driver needs: free memory there, and try again"
             raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}{remedy}") from error
@@ -198,7 +200,7 @@ class _Device:
                 self._kept.add(name)
                 log.warning(
                     "%s does not give memory back (%s): that memory stays in use until the server ends. This is said "
-                    "once for each GPU and call, and there may be more such memory later", self.lanes.logged, error,
+                    "once for each GPU and call, and there may be more such memory later", self.lanes.whose, error,
                 )  # fmt: skip
             return str(error)
         return ""
@@ -382,12 +384,12 @@ class Cuda:
         """See Devices."""
         known = self._devices.get(device)
         stays = "" if known is None else known.stays
-        return Waits((stays,), (HANGS,)) if stays else hangs(self._lanes[device].long.whose)
+        return Waits((stays,), (HANGS,)) if stays else hangs(self._lanes[device].whose)
 
     @property
     def busy(self) -> list[str]:
         """The GPUs that a call is under way for, which may never end."""
-        return [lanes.logged for lanes in self._lanes.values() if lanes.are_busy]
+        return [lanes.whose for lanes in self._lanes.values() if lanes.are_busy]
 
     def open(self, handle: bytes, device: int) -> DeviceMemory:
         """See Devices."""

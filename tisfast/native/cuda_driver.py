@@ -99,7 +99,7 @@ class Driver:
 
     def gpu_uuid(self, device: ctypes.c_int) -> str:
         """Of a GPU, as `nvidia-smi -i` takes it, also where this process sees a MIG part of it; "" as above."""
-        raw = self._uuid(device, "cuDeviceGetUuid", "cuDeviceGetUuid_v2")
+        raw = self._uuid(device, "cuDeviceGetUuid")  # of a part, the newer call tells the part's own
         return f"GPU-{UUID(bytes=raw)}" if raw else ""
 
     def _uuid(self, device: ctypes.c_int, *calls: str) -> bytes:

@@ -71,15 +71,16 @@ def and_others(count: int) -> str:
 
 
 class By(Enum):
-    """Which kind of process a driver has refused."""
+    """Which kind of process a driver has refused, or who has failed before it was asked."""
 
+    BUG = "bug"  # the server
     SERVER = "server"
     INSTANCE = "instance"
     LINGERING = "lingering"  # one that was killed, and has not ended
 
 
 class Refusal(NamedTuple):
-    """A driver does not close memory.  who: the process, as in "the server"; reason: the driver's."""
+    """Memory is not closed.  who: the process, as in "the server"; reason: the driver's, or of By.BUG the error."""
 
     by: By
     who: str

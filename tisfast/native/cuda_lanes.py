@@ -112,14 +112,14 @@ class GpuCondition(NamedTuple):
 class Lanes:
     """The two threads of one GPU.  Long copies have a stream of their own, too: a short one waits for no long one.
 
-    logged: the GPU in the log.  CUDA's number is not always that of nvidia-smi, so its UUID is there, too.
+    whose: the GPU in texts.  CUDA's number is not always that of nvidia-smi, so its UUID is there, too.
     """
 
     def __init__(self, number: int, uuid: str) -> None:
         """uuid: see GpuCondition."""
-        most, whose = limits.GPU_CALLS_WAITING_MAX, f"GPU {number}"
-        self.logged = f"{whose} ({uuid})" if uuid else whose
-        self._number, self._uuid, self.losses = number, uuid, Losses(self.logged)
+        most = limits.GPU_CALLS_WAITING_MAX
+        self.whose = whose = f"GPU {number} ({uuid})" if uuid else f"GPU {number}"
+        self._number, self._uuid, self.losses = number, uuid, Losses(whose)
         watch = Watch(limits.GPU_TOLD_SECONDS, self._say_late, self._say_over)
         self.short = Lane(most, f"tisfast-gpu-{number}", whose, HANGS, watch)
         self.long = Lane(most, f"tisfast-gpu-{number}-long", whose, HANGS, watch)
@@ -156,11 +156,11 @@ class Lanes:
         return f" for {self.doing}" if self.doing else ""
 
     def _say_late(self, lane: Lane, what: str, others: int) -> None:
-        _say_late(self.logged, self._call(lane, what), others)
+        _say_late(self.whose, self._call(lane, what), others)
 
     def _say_over(self, lane: Lane, what: str, seconds: float) -> None:
         now = "the server has lost it" if self.losses.is_lost else _GOES_ON
-        _say_over(self.logged, self._call(lane, what), seconds, now)
+        _say_over(self.whose, self._call(lane, what), seconds, now)
 
     def _call(self, lane: Lane, what: str) -> str:
         bound = tuning.SHORT_GPU_COPY_BYTES_MAX

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from tisfast import limits
@@ -35,6 +35,11 @@ CONTAINERS: Final = (
 )
 
 
+def gpu_uuid(raw: bytes, *, part: bool = False) -> str:
+    """As nvidia-smi has it.  part: of a part of MIG."""
+    return f"{'MIG' if part else 'GPU'}-{UUID(bytes=raw)}"
+
+
 class SeenGpu(NamedTuple):
     """One GPU as CUDA counts them in this process' environment; None for what the driver does not tell.
 
@@ -51,7 +56,7 @@ class SeenGpu(NamedTuple):
     @property
     def logged(self) -> str:
         """Its UUID as nvidia-smi has it, and its name."""
-        return f"{'MIG' if self.part else 'GPU'}-{UUID(bytes=self.uuid)} ({self.name})" if self.uuid else self.name
+        return f"{gpu_uuid(self.uuid, part=self.part)} ({self.name})" if self.uuid else self.name
 
 
 class Unseen(NamedTuple):
@@ -119,15 +124,22 @@ def is_wsl(kernel: Path = KERNEL) -> bool:
         return False
 
 
-NumberOf: TypeAlias = Callable[[bytes, int], int]
-"""The number by which instances know the GPU of a UUID that CUDA counts as this; limits.DEVICE_MAX + 1: by none."""
+class InstanceGpus(Protocol):
+    """The GPUs of instances, by their numbers in `instance_group`."""
+
+    @property
+    def uuids(self) -> tuple[bytes | None, ...]:
+        """None: not known."""
+
+    @property
+    def usable(self) -> tuple[int, ...]:
+        """Those that models may be on."""
+
+    def number_of(self, uuid: bytes, otherwise: int) -> int:
+        """The number of the GPU that CUDA counts as `otherwise`; more than limits.DEVICE_MAX where it is none."""
 
 
-def _as_cuda(_: bytes, number: int) -> int:
-    return number
-
-
-def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool, number_of: NumberOf = _as_cuda) -> list[str]:
+def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool, instances: InstanceGpus | None = None) -> list[str]:
     """What is to be said of CUDA IPC here, a sentence for each reason: which GPUs, why, what follows, what to do."""
     if isinstance(seen, Unseen) and seen.is_open:
         return [f"it is not known whether the CUDA driver can be used ({seen.reason}). {TRIED} ({DOCS})"]
@@ -138,13 +150,41 @@ def sentences(seen: list[SeenGpu] | Unseen, *, wsl: bool, number_of: NumberOf = 
         ]
     about: dict[str, list[str]] = {}
     for number, gpu in enumerate(seen):
-        if said := _said(gpu, wsl=wsl, apart=number_of(gpu.uuid, number) > limits.DEVICE_MAX):
+        if said := _said(gpu, wsl=wsl):
             about.setdefault(said, []).append(f"{number} ({gpu.name})")
-    return [f"GPU {', '.join(gpus)}: {said}" for said, gpus in about.items()]
+    found = [f"GPU {', '.join(gpus)}: {said}" for said, gpus in about.items()]
+    return found if instances is None else [*found, *_apart(seen, instances)]
 
 
-def _said(gpu: SeenGpu, *, wsl: bool, apart: bool) -> str:
-    """apart: no instance can be on it."""
+def _apart(seen: list[SeenGpu], instances: InstanceGpus) -> list[str]:
+    """What is to be said where the server sees other GPUs than instances."""
+    here = [
+        f"{at} ({gpu.name})"
+        for at, gpu in enumerate(seen)
+        if gpu.ipc is not False and not gpu.part and instances.number_of(gpu.uuid, at) > limits.DEVICE_MAX
+    ]
+    if not here:
+        return []
+    there = ", ".join(f"{number} ({gpu})" for number, gpu in _unseen(seen, instances))
+    there = f". It does not see GPU {there} of instance_group, where {HOST_INSTEAD}" if there else ""
+    return [
+        f"GPU {', '.join(here)}: the server sees it and instances do not, so all tensors in CUDA regions on it are "
+        f"copied{there}. Most likely CUDA counts different GPUs in another order than nvidia-smi, and the numbers of "
+        "CUDA_VISIBLE_DEVICES are CUDA's for the server, and nvidia-smi's for instances. Start the server with "
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs in CUDA_VISIBLE_DEVICES ('tisfast docs gpu', "
+        '"What is copied")'
+    ]
+
+
+def _unseen(seen: list[SeenGpu], instances: InstanceGpus) -> list[tuple[int, str]]:
+    """GPUs of instances that CUDA does not show the server: number and UUID.  Of whole GPUs whose UUIDs are known."""
+    if any(gpu.part or not gpu.uuid for gpu in seen):
+        return []
+    shown = {gpu.uuid for gpu in seen}
+    return [(at, gpu_uuid(uuid)) for at, uuid in enumerate(instances.uuids) if uuid is not None and uuid not in shown]
+
+
+def _said(gpu: SeenGpu, *, wsl: bool) -> str:
     if gpu.ipc is False:
         return (
             f"its driver supports no CUDA IPC here: CUDA regions on it are refused, and {HOST_INSTEAD}. Clients can "
@@ -156,14 +196,6 @@ def _said(gpu: SeenGpu, *, wsl: bool, apart: bool) -> str:
             "tensors go by way of host memory, those in CUDA regions too. CUDA IPC does not work across GPU instances "
             "of MIG: client and models must be on the same one, best named to both in this way. "
             f"{TRIED} ({DOCS})"
-        )
-    if apart:
-        return (
-            "the server sees it, and no instance can be on it. Most likely CUDA counts different GPUs in another order "
-            "than nvidia-smi, and the numbers of CUDA_VISIBLE_DEVICES are CUDA's for the server, and nvidia-smi's for "
-            f"instances. All tensors in CUDA regions on it are copied, and {HOST_INSTEAD}. Start the server with "
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs in CUDA_VISIBLE_DEVICES ('tisfast docs gpu', "
-            '"What is copied")'
         )
     if wsl:
         return (
@@ -181,9 +213,9 @@ def _said(gpu: SeenGpu, *, wsl: bool, apart: bool) -> str:
 class CudaSharing:
     """What the server knows of CUDA IPC, and what it has said of it.  From any thread."""
 
-    def __init__(self, number_of: NumberOf = _as_cuda) -> None:
+    def __init__(self, instances: InstanceGpus | None = None) -> None:
         """Nothing has been looked at: everything may work."""
-        self._number_of = number_of
+        self._instances = instances
         self._seen: list[SeenGpu] = []
         self._crashed = ""
         self._told: set[str] = set()
@@ -198,17 +230,23 @@ class CudaSharing:
         if not isinstance(seen, Unseen):
             self._seen = seen
             if seen:
-                which = (f"{at} is {gpu.logged}{self._for_instances(at, gpu)}" for at, gpu in enumerate(seen))
-                log.info("GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s", "; ".join(which))
+                which = "; ".join(f"{at} is {gpu.logged}{self._for_instances(at, gpu)}" for at, gpu in enumerate(seen))
+                hidden = [] if self._instances is None else _unseen(seen, self._instances)
+                which += "".join(f"; the server does not see {gpu}, GPU {at} of instance_group" for at, gpu in hidden)
+                log.info("GPUs by CUDA's numbers, which are the device_id of CUDA regions: %s", which)
         elif seen.is_crash:
             self._crashed = f"the CUDA driver cannot be used: {seen.reason}"
-        if said := sentences(seen, wsl=is_wsl(), number_of=self._number_of):  # who reads it can rely on what it says
+        if said := sentences(seen, wsl=is_wsl(), instances=self._instances):  # who reads it can rely on what it says
             log.warning("sharing GPU memory with other processes: %s", "; ".join(said))
 
     def _for_instances(self, number: int, gpu: SeenGpu) -> str:
         """Its number for them, in the log; "" where its UUID is none of theirs."""
-        instances = self._number_of(gpu.uuid, number)
-        return f", GPU {instances} of instance_group" if instances <= limits.DEVICE_MAX else ""
+        instances = self._instances
+        there = number if instances is None else instances.number_of(gpu.uuid, number)
+        if there > limits.DEVICE_MAX:
+            return ""
+        may = "" if instances is None or there in instances.usable else ", where no model may be"
+        return f", GPU {there} of instance_group{may}"
 
     def refusal(self, number: int) -> str:
         """Why no handle of this GPU, as CUDA counts them, can work; "" where one may."""

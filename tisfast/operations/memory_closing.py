@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +72,7 @@ class Closing:
         if not self.done.done() or self.done.cancelled():
             return []
         error = self.done.exception()
-        return self.unclosed() if error is None else [Refusal(By.SERVER, "the server", repr(error))]
+        return self.unclosed() if error is None else [Refusal(By.BUG, "the server", repr(error))]
 
 
 class _InVain(Closing):
@@ -104,6 +105,7 @@ def closing_of(name: str, make: Callable[[str], Closing]) -> Closing:
     try:
         return make(name)
     except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # they would keep the memory as long as somebody is to be told
         return _Unknown(name, error)
 
 

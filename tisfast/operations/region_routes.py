@@ -25,6 +25,7 @@ DONE: Final = Response(200, JSON, b"")
 UINT64_MAX: Final = 2**64 - 1
 INT64_MIN: Final = -(2**63)
 NO_NUMBER: Final = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+BASE64: Final = "a string, the handle's 64 bytes in base64"
 GPU_NUMBER: Final = "the number of the GPU that has the memory: 0 for the first one that the server sees"
 
 
@@ -116,8 +117,9 @@ def _system_fields(request: dict[str, object], name: str) -> tuple[str, int, int
 def _cuda_fields(request: dict[str, object], name: str) -> tuple[bytes, int, int]:
     """raw_handle, device_id and byte_size.  name: of the region, for errors."""
     holder = _field(request, "raw_handle", name)
-    encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64", name), "b64", name)
-    byte_size = _integer(_member(request, "byte_size", name), "byte_size", name)
+    fields = holder if isinstance(holder, dict) else {}
+    encoded = _text(_member(fields, "b64", name, f": 'raw_handle' is {{\"b64\": {BASE64}}}"), "b64", name, BASE64)
+    byte_size = _integer(_member(request, "byte_size", name, ": give the region's size in bytes"), "byte_size", name)
     device_id = _gpu(_member(request, "device_id", name, f": give {GPU_NUMBER}"), name)
     try:
         return base64.b64decode(encoded, validate=True), device_id, byte_size
@@ -137,9 +139,9 @@ def _member(owner: dict[str, object], field: str, name: str, remedy: str = "") -
     return owner[field]
 
 
-def _text(value: object, field: str, name: str) -> str:
+def _text(value: object, field: str, name: str, meant: str = "a string") -> str:
     if not isinstance(value, str):
-        raise Internal(f"attempt to access JSON non-string as string ({_said(value, field, name)}, not a string)")
+        raise Internal(f"attempt to access JSON non-string as string ({_said(value, field, name)}, not {meant})")
     return value
 
 

@@ -74,11 +74,15 @@ class Told:
     def to_refused(self) -> str:
         """Which processes refuse to close it, and what ends them."""
         found = sorted(self._refusals, key=lambda one: (one.who, one.reason))
-        shown, more = found[: limits.GPU_REFUSALS_TOLD_MAX], len(found) - limits.GPU_REFUSALS_TOLD_MAX
-        where = ", in ".join(f"{each.who} ({each.reason})" for each in shown) + and_others(more)
-        return (
-            f"{named(self.refused)} unregistered, but not closed: the driver refuses that in {where}. {_remedy(found)}"
-        )
+        failed, refused = ([each for each in found if (each.by is By.BUG) == is_bug] for is_bug in (True, False))
+        causes = []
+        if refused:
+            shown, more = refused[: limits.GPU_REFUSALS_TOLD_MAX], len(refused) - limits.GPU_REFUSALS_TOLD_MAX
+            where = ", in ".join(f"{each.who} ({each.reason})" for each in shown)
+            causes.append(f"the driver refuses that in {where}{and_others(more)}")
+        if failed:
+            causes.append(f"the server has failed to close it ({failed[0].reason}): see its log")
+        return f"{named(self.refused)} unregistered, but not closed: {'; '.join(causes)}. {_remedy(found)}"
 
     def behind(self, late: str, *, is_of_all: bool) -> str:
         """The whole: what is told of what is late, "" where nothing is, then refusals."""
@@ -91,10 +95,10 @@ def _remedy(refusals: Collection[Refusal]) -> str:
     found = {by: len([each for each in refusals if each.by is by]) for by in By}
     instances, lingering = found[By.INSTANCE], found[By.LINGERING]
     them = "this process has" if instances + lingering == 1 else "these processes have"
-    if found[By.SERVER]:
+    if found[By.SERVER] or found[By.BUG]:
         them = "the server has" if not lingering else "the server and what was killed have"
     ways = []
-    if instances and not found[By.SERVER]:
+    if instances and not (found[By.SERVER] or found[By.BUG]):
         it, models, again = ("that process by its pid", "its model", "the instance")
         if instances > 1:
             it, models, again = ("the processes of the instances by their pids", "their models", "the instances")

@@ -100,7 +100,8 @@ class ClientRegions:
         self.check_may_register(name, "cuda")
         if len(raw_handle) != HANDLE_BYTES:
             raise BadRequest(
-                f"{NO_HANDLE} (region '{name:.60}': it has {len(raw_handle)} bytes, a handle has {HANDLE_BYTES})"
+                f"{NO_HANDLE} (region '{name:.60}': it has {len(raw_handle)} bytes, a handle has {HANDLE_BYTES}; HTTP "
+                "takes them in base64, gRPC as they are)"
             )
         self._check_name(name)
         if reason := self._sharing.refusal(device_id):

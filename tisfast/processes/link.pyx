@@ -655,10 +655,10 @@ cdef class RingLink(Link):
         """(status, message) in place of an answer that could not be read: who asked is told also of a bug of ours."""
         if isinstance(error, TisError):
             return error.status, error.message
+        what = f"the answer of {self.instance} cannot be read, which its client is told"
+        self.poller.loop.call_exception_handler({"message": what, "exception": error})
         if isinstance(error, MemoryError):
             return Status.UNAVAILABLE, f"the server has no memory to read the answer of instance {self.instance}; try again"
-        what = f"the answer of {self.instance} met a bug of the server, which its client is told"
-        self.poller.loop.call_exception_handler({"message": what, "exception": error})
         return Status.INTERNAL, f"the answer of instance {self.instance} met a bug of the server ({error!r:.200}): see its log"
 
     cdef Block _block(self, tf_complete_slot *slot):
