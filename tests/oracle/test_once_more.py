@@ -126,7 +126,7 @@ def test_what_is_run_once_more(tmp_path: Path) -> None:
     for name, word in re.findall(r"^AGAIN \S*test_hurt.py::test_(\S+): (.*)$", done.stdout, re.M):
         said[name].append(word)
     hurt = "it has crashed, or does not answer"
-    assert said == {
+    expected = {
         "both_are_well": ["PASSED"],
         "a_wrong_answer_of_ours": ["FAILED"],
         "of_one[triton]": ["AGAIN", "PASSED", "it is the only subject"],
@@ -139,6 +139,16 @@ def test_what_is_run_once_more(tmp_path: Path) -> None:
         "theirs_does_not_start": ["AGAIN", "PASSED", "it did not start"],
         "ours_does_not_start": ["FAILED"],
         "both_are_killed": ["FAILED"],
-    }, done.stdout + done.stderr
+    }
+    assert said.keys() == expected.keys(), done.stdout + done.stderr
+    wrong = {name: (said[name], words) for name, words in expected.items() if said[name] != words}
+    assert not wrong, "\n".join([repr(wrong), *(_report(name, done.stdout) for name in wrong)])
     assert done.returncode == 1
     assert "assert [0, 200] == [200, 200]" in done.stdout
+
+
+def _report(name: str, output: str) -> str:
+    """What pytest says of one test: of its failure, and of a first run that did not count."""
+    title = re.escape(name)
+    sections = re.findall(rf"^_+ test_{title} _+$.*?(?=^_+ |^=+ |\Z)", output, re.M | re.S)
+    return "\n".join([*sections, *re.findall(rf"^AGAIN \S*test_{title}: .*?(?=^AGAIN |^=+ |\Z)", output, re.M | re.S)])
