@@ -285,7 +285,9 @@ class _Running:
         if status >= 0:
             return f"has ended with exit status {status} before it served; its log says why"
         text = f"was killed by signal {-status} before it served"
-        if status == -signal.SIGKILL and not self._given_up and machine.oom_kills() > self._oom_kills:
+        if status != -signal.SIGKILL:
+            return f"{text}; its log may say why"
+        if not self._given_up and machine.oom_kills() > self._oom_kills:
             text += ", most likely by the kernel, for want of memory: give it more, or run less beside it"
         return text
 

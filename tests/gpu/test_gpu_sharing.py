@@ -195,6 +195,15 @@ def test_where_the_server_sees_other_gpus_than_instances_both_are_named(visible,
     assert ["this is WSL2" in each for each in with_wsl] == [True, *[False] * bool(said)]
 
 
+def test_where_the_uuid_of_an_instance_s_gpu_is_not_known_nothing_is_said():
+    class Partly(Nvml):
+        def uuid(self, name):
+            return None if name == "0" else super().uuid(name)
+
+    seen = [PLAIN._replace(uuid=uuid) for uuid in (B, A)]
+    assert sentences(seen, wsl=False, instances=Placement("01", Partly())) == []
+
+
 def test_gpus_without_ipc_and_parts_of_mig_have_a_reason_of_their_own():
     seen = [PLAIN._replace(uuid=C, ipc=False), PLAIN._replace(uuid=B, part=True)]
     found = sentences(seen, wsl=False, instances=Placement("0", Nvml()))

@@ -265,6 +265,19 @@ def test_gpus_below_the_least_capability_are_not_there(caplog):
     assert f"no model is put on {weak}: its compute capability 5.2 is less than 6.0" in caplog.text
 
 
+def test_a_part_of_mig_is_named_as_one(caplog):
+    class Parts(Gpus):
+        def facts(self, name):
+            return GpuFacts(name, 5.2)
+
+        def uuid(self, name):
+            return bytes([1]) * 16
+
+    part = "MIG-01010101-0101-0101-0101-010101010101"
+    Placement((part,), Parts(1), capability_min=6.0)
+    assert f"no model is put on GPU 0 of instance_group ({part}): " in caplog.text
+
+
 def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it():
     gpus = Placement(("GPU-aa", "GPU-bb"))
     assert gpus.variables(PlannedInstance("m_0", "GPU", 1)) == {"CUDA_VISIBLE_DEVICES": "GPU-bb"}

@@ -217,7 +217,10 @@ def test_what_nobody_can_say_whether_it_is_closed_is_not_told_to_be_where_it_alo
     def fails(self, left):
         region = left[0]
         assert region.name == "c"
-        raise MemoryError("no memory")
+        try:
+            raise ValueError
+        except ValueError:
+            raise MemoryError("no memory")  # noqa: B904 - the error before it has frames, too
 
     async def by_name():
         await register("c")
@@ -234,6 +237,22 @@ def test_what_nobody_can_say_whether_it_is_closed_is_not_told_to_be_where_it_alo
         assert device.open_count == 0  # the error does not keep it
 
     registered(by_name)
+
+
+def test_of_different_failures_of_the_server_the_first_is_told_and_how_many_others(regions, register, monkeypatch):
+    errors = iter((MemoryError("no memory"), ValueError("odd"), TypeError("odd")))
+
+    def fails(self, left):
+        raise next(errors)
+
+    async def all_of_them():
+        for each in "cde":
+            await register(each)
+        monkeypatch.setattr(Closer, "closed", fails)
+        with pytest.raises(Internal, match=r"has failed to close it \(\w+\('.*'\) and 2 others\): see its log"):
+            await regions.unregister_cuda("")
+
+    registered(all_of_them)
 
 
 def test_what_is_closed_or_unknown_is_not_unfinished(regions, register, monkeypatch):

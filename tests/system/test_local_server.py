@@ -209,6 +209,18 @@ def test_a_server_that_was_killed_before_it_served_says_so(scratch, monkeypatch,
     assert told.value.message == f"the server was killed by signal 9 before it served{why}"
 
 
+def test_a_server_that_crashes_before_it_serves_says_by_which_signal(scratch, monkeypatch):
+    class Crashed(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.send_signal(signal.SIGSEGV)
+
+    monkeypatch.setattr(subprocess, "Popen", Crashed)
+    with pytest.raises(Unavailable) as told:
+        LocalServer(FREE).start(SECONDS_MAX)
+    assert told.value.message == "the server was killed by signal 11 before it served; its log may say why"
+
+
 def test_who_gives_up_a_server_that_has_ended_meanwhile_hears_nothing(scratch, monkeypatch):
     class Interrupted(subprocess.Popen):
         def wait(self, timeout=None):

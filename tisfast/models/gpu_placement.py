@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 
 GPU_OF_NONE: Final = limits.DEVICE_MAX + 1
-UUID_PREFIXES: Final = ("GPU-", "MIG-")
+PART: Final = "MIG-"
+UUID_PREFIXES: Final = ("GPU-", PART)
 NONE_FROM_HERE: Final = ("", "-1")
 """What people write in CUDA_VISIBLE_DEVICES where no further GPU is to be seen."""
 
@@ -198,10 +199,16 @@ class Placement:
             return {}
         return {"CUDA_VISIBLE_DEVICES": self._names[instance.device_id]} | self._order
 
+    def uuid_text(self, number: int) -> str:
+        """The UUID of a GPU, or of a part of MIG, as nvidia-smi has it; "" where it is not known."""
+        uuid = self.uuids[number]
+        return "" if uuid is None else gpu_uuid(uuid, part=self._names[number].startswith(PART))
+
     def number_of(self, uuid: bytes, otherwise: int) -> int:
         """The number of a GPU by its UUID, as the server's driver may count in another order than workers do.
 
-        Asks nobody.  One that is none of these has a number that no instance has; otherwise: where nobody can tell.
+        Asks nobody.  One that is none of these has a number that no instance has; otherwise: CUDA's number, which it
+        has where neither its UUID nor that of the GPU with this number is known.
         """
         if uuid in self.uuids:
             return self.uuids.index(uuid)
@@ -266,8 +273,8 @@ class Placement:
 
     def _told(self, device: int) -> str:
         """A GPU in texts: CUDA may have another number for it."""
-        uuid = self.uuids[device]
-        return f"GPU {device} of instance_group" + ("" if uuid is None else f" ({gpu_uuid(uuid)})")
+        uuid = self.uuid_text(device)
+        return f"GPU {device} of instance_group" + (f" ({uuid})" if uuid else "")
 
     def _is_able(self, device: int, capability_min: float) -> bool:
         facts = None if self._gpus is None else self._gpus.facts(self._names[device])

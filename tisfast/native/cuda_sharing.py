@@ -135,6 +135,9 @@ class InstanceGpus(Protocol):
     def usable(self) -> tuple[int, ...]:
         """Those that models may be on."""
 
+    def uuid_text(self, number: int) -> str:
+        """As nvidia-smi has it; "" where it is not known."""
+
     def number_of(self, uuid: bytes, otherwise: int) -> int:
         """The number of the GPU that CUDA counts as `otherwise`; more than limits.DEVICE_MAX where it is none."""
 
@@ -163,7 +166,7 @@ def _apart(seen: list[SeenGpu], instances: InstanceGpus) -> list[str]:
         for at, gpu in enumerate(seen)
         if gpu.ipc is not False and not gpu.part and instances.number_of(gpu.uuid, at) > limits.DEVICE_MAX
     ]
-    if not here:
+    if not here or None in instances.uuids:  # else it may be the one that is not known
         return []
     there = ", ".join(f"{number} ({gpu})" for number, gpu in _unseen(seen, instances))
     there = f". It does not see GPU {there} of instance_group, where {HOST_INSTEAD}" if there else ""
@@ -181,7 +184,8 @@ def _unseen(seen: list[SeenGpu], instances: InstanceGpus) -> list[tuple[int, str
     if any(gpu.part or not gpu.uuid for gpu in seen):
         return []
     shown = {gpu.uuid for gpu in seen}
-    return [(at, gpu_uuid(uuid)) for at, uuid in enumerate(instances.uuids) if uuid is not None and uuid not in shown]
+    known = enumerate(instances.uuids)
+    return [(at, instances.uuid_text(at)) for at, uuid in known if uuid is not None and uuid not in shown]
 
 
 def _said(gpu: SeenGpu, *, wsl: bool) -> str:

@@ -105,8 +105,14 @@ def closing_of(name: str, make: Callable[[str], Closing]) -> Closing:
     try:
         return make(name)
     except Exception as error:
-        traceback.clear_frames(error.__traceback__)  # they would keep the memory as long as somebody is to be told
+        _clear_frames(error)  # they would keep the memory as long as somebody is to be told
         return _Unknown(name, error)
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Coming:

@@ -81,7 +81,8 @@ class Told:
             where = ", in ".join(f"{each.who} ({each.reason})" for each in shown)
             causes.append(f"the driver refuses that in {where}{and_others(more)}")
         if failed:
-            causes.append(f"the server has failed to close it ({failed[0].reason}): see its log")
+            why = failed[0].reason + and_others(len(failed) - 1)
+            causes.append(f"the server has failed to close it ({why}): see its log")
         return f"{named(self.refused)} unregistered, but not closed: {'; '.join(causes)}. {_remedy(found)}"
 
     def behind(self, late: str, *, is_of_all: bool) -> str:

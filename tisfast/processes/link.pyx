@@ -655,11 +655,13 @@ cdef class RingLink(Link):
         """(status, message) in place of an answer that could not be read: who asked is told also of a bug of ours."""
         if isinstance(error, TisError):
             return error.status, error.message
-        what = f"the answer of {self.instance} cannot be read, which its client is told"
-        self.poller.loop.call_exception_handler({"message": what, "exception": error})
+        told = Status.INTERNAL, f"the answer of instance {self.instance} met a bug of the server ({error!r:.200}): see its log"
         if isinstance(error, MemoryError):
-            return Status.UNAVAILABLE, f"the server has no memory to read the answer of instance {self.instance}; try again"
-        return Status.INTERNAL, f"the answer of instance {self.instance} met a bug of the server ({error!r:.200}): see its log"
+            told = Status.UNAVAILABLE, f"the server has no memory to read the answer of instance {self.instance}; try again"
+        with suppress(MemoryError):  # it is told all the same
+            what = f"the answer of {self.instance} cannot be read, which its client is told"
+            self.poller.loop.call_exception_handler({"message": what, "exception": error})
+        return told
 
     cdef Block _block(self, tf_complete_slot *slot):
         """A lease on the block that holds the record, from its start to the arena's end: its true size is the worker's
