@@ -151,8 +151,7 @@ class Host:
 
     def _kill(self) -> None:
         """Its server, too, which may be in a session of its own."""
-        family = {*self.pids(), *session(self._process.pid)}
-        for pid in family:
+        for pid in {*self.pids(), *session(self._process.pid)}:  # at once, so the numbers are still theirs
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()

@@ -226,17 +226,15 @@ class Server:
         self.running.discard(self)
         if self._process is None:
             return
-        family = session(self.pid)
-        regions = shared_regions(family)
-        self._process.send_signal(signal.SIGKILL if self.kind == "triton" else signal.SIGTERM)
-        try:
-            self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        with HeldSession(self.pid, is_reaped=self.ended) as family:
+            regions = shared_regions(family.pids)
+            self._process.send_signal(signal.SIGKILL if self.kind == "triton" else signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            family.kill()
         for region in regions:
             region.unlink(missing_ok=True)
         self._process = None
@@ -254,6 +252,45 @@ def descendants(pid: int) -> Iterator[int]:
         for child in map(int, children):
             yield child
             yield from descendants(child)
+
+
+class HeldSession:
+    """Everyone in the session of its leader, by pidfds: a number is somebody else's soon after its process has ended.
+
+    A machine that starts servers all day goes through all numbers (kernel.pid_max) in minutes: threads have some, too.
+    """
+
+    def __init__(self, leader: int, *, is_reaped: bool = False) -> None:
+        """is_reaped: the leader has ended, and somebody has waited for it."""
+        self._pidfds: dict[int, int] = {}
+        if is_reaped and Path(f"/proc/{leader}").exists():  # another one: so nobody of the session is left
+            return
+        for pid in session(leader):
+            with contextlib.suppress(ProcessLookupError):
+                self._pidfds[pid] = os.pidfd_open(pid)
+        for pid in self.pids:
+            if _session_of(pid) != leader:  # it had ended before it was opened
+                os.close(self._pidfds.pop(pid))
+
+    @property
+    def pids(self) -> list[int]:
+        """Their numbers, as they were."""
+        return list(self._pidfds)
+
+    def kill(self) -> None:
+        """Who has not ended."""
+        for each in self._pidfds.values():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(each, signal.SIGKILL)
+
+    def __enter__(self) -> HeldSession:
+        """Hold them."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let them go."""
+        while self._pidfds:
+            os.close(self._pidfds.popitem()[1])
 
 
 def session(leader: int) -> list[int]:

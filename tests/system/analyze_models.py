@@ -10,7 +10,7 @@ from tests.system.helpers import ROOT
 
 SECONDS_MAX = 120
 ANSWER = """
-import fcntl, os, time
+import fcntl, os, signal, time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -76,12 +76,16 @@ KILLER = (
     + """
     def wait(self, requests):
         if self.mode == "kill":
-            with open(f"/proc/{os.getppid()}/stat") as file:
-                server = int(file.read().rpartition(")")[2].split()[1])
-            os.kill(server, 9)
+            signal.pidfd_send_signal(self.server, signal.SIGKILL)
         time.sleep(0.02)
 """
-).replace("    def initialize(self, args):", "    def initialize(self, args):\n        self.mode = mode_of(args)")
+).replace(
+    "    def initialize(self, args):",
+    """    def initialize(self, args):
+        self.mode = mode_of(args)
+        with open(f"/proc/{os.getppid()}/stat") as file:
+            self.server = os.pidfd_open(int(file.read().rpartition(")")[2].split()[1]))  # while it is""",
+)
 MODE = """
 def mode_of(args):
     import json
