@@ -103,9 +103,7 @@ def _placement(capability_min: float, environ: Mapping[str, str]) -> Placement:
     return found
 
 
-def _looking(
-    values: argparse.Namespace, gpus: Placement, linked: LinkedFiles, backends: Backends
-) -> ScanOptions:
+def _looking(values: argparse.Namespace, gpus: Placement, linked: LinkedFiles, backends: Backends) -> ScanOptions:
     return ScanOptions(
         auto_complete=not values.strict,
         gpus=gpus.usable,

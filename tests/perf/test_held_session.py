@@ -13,8 +13,8 @@ from tests.waiting import wait_until
 
 LAST_NUMBER = Path("/proc/sys/kernel/ns_last_pid")
 TRIES = 200
-SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
-WITH_CHILD = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEPS!r})"]
+WAITS = [sys.executable, "-c", "import signal; signal.pause()"]
+WITH_CHILD = [sys.executable, "-c", f"import subprocess; subprocess.run({WAITS!r})"]
 
 
 def with_number(wanted):
@@ -24,7 +24,7 @@ def with_number(wanted):
             LAST_NUMBER.write_text(str(wanted - 1))
         except OSError as error:
             pytest.skip(f"the kernel chooses the numbers of processes here: {error}")
-        process = subprocess.Popen(SLEEPS, start_new_session=True)
+        process = subprocess.Popen(WAITS, start_new_session=True)
         if process.pid == wanted:
             return process
         process.kill()
@@ -33,7 +33,7 @@ def with_number(wanted):
 
 
 def test_who_has_the_number_of_one_that_has_ended_is_not_killed():
-    leader = subprocess.Popen(SLEEPS, start_new_session=True)
+    leader = subprocess.Popen(WAITS, start_new_session=True)
     with HeldSession(leader.pid) as family:
         assert family.pids == [leader.pid]
         leader.kill()

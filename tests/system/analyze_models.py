@@ -70,7 +70,7 @@ SMALL = (
         pass
 """
 )
-# With a parameter it kills its server: the parent of the process that has forked it.
+# With a parameter it kills its server: the parent of the process that has forked it, as it loads.
 KILLER = (
     ANSWER
     + """
@@ -84,7 +84,7 @@ KILLER = (
     """    def initialize(self, args):
         self.mode = mode_of(args)
         with open(f"/proc/{os.getppid()}/stat") as file:
-            self.server = os.pidfd_open(int(file.read().rpartition(")")[2].split()[1]))  # while it is""",
+            self.server = os.pidfd_open(int(file.read().rpartition(")")[2].split()[1]))""",
 )
 MODE = """
 def mode_of(args):

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
-from uuid import UUID
 
 from tisfast import limits
 from tisfast.config.backends import PYTHON
@@ -23,8 +22,8 @@ from tisfast.config.settings import CPU_ONLY
 from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
 from tisfast.executor import Lane
+from tisfast.native.cuda_faces import uuid_text
 from tisfast.native.cuda_lanes import HANGS
-from tisfast.native.cuda_sharing import gpu_uuid
 from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _whole(name: str, gpus: Gpus, count: int) -> str:
     if gpus.facts(name) is not None:
         return name
     uuids = (gpus.uuid(str(number)) for number in range(count))
-    like = [whole for whole in (f"GPU-{UUID(bytes=each)}" for each in uuids if each) if whole.startswith(name)]
+    like = [whole for whole in (uuid_text(each) for each in uuids if each) if whole.startswith(name)]
     return like[0] if len(like) == 1 else ""
 
 
@@ -202,7 +201,7 @@ class Placement:
     def uuid_text(self, number: int) -> str:
         """The UUID of a GPU, or of a part of MIG, as nvidia-smi has it; "" where it is not known."""
         uuid = self.uuids[number]
-        return "" if uuid is None else gpu_uuid(uuid, part=self._names[number].startswith(PART))
+        return "" if uuid is None else uuid_text(uuid, part=self._names[number].startswith(PART))
 
     def number_of(self, uuid: bytes, otherwise: int) -> int:
         """The number of a GPU by its UUID, as the server's driver may count in another order than workers do.
@@ -228,7 +227,7 @@ class Placement:
         """A GPU that hangs may hang whoever asks for its memory: each has a thread of its own."""
         assert self._gpus is not None
         if device not in self._lanes:
-            whose = f"{self._told(device)}, asked for its free memory,"
+            whose = f"{self._text_of(device)}, asked for its free memory,"
             self._lanes[device] = Lane(limits.GPU_CALLS_WAITING_MAX, f"tisfast-gpu-{device}-memory", whose, HANGS)
         try:
             work = partial(self._gpus.memory, self._names[device])
@@ -271,7 +270,7 @@ class Placement:
             "or raise the limit)"
         )
 
-    def _told(self, device: int) -> str:
+    def _text_of(self, device: int) -> str:
         """A GPU in texts: CUDA may have another number for it."""
         uuid = self.uuid_text(device)
         return f"GPU {device} of instance_group" + (f" ({uuid})" if uuid else "")
@@ -282,7 +281,7 @@ class Placement:
             return True
         log.warning(
             "no model is put on %s: its compute capability %.1f is less than %.1f "
-            "(--min-supported-compute-capability)", self._told(device), facts.capability, capability_min,
+            "(--min-supported-compute-capability)", self._text_of(device), facts.capability, capability_min,
         )  # fmt: skip
         return False
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ctypes
 from typing import Any, Final
-from uuid import UUID
 
-from tisfast.native.cuda_faces import Unclosed
+from tisfast.native.cuda_faces import Unclosed, uuid_text
 from tisfast.types import HANDLE_BYTES
 
 UUID_BYTES: Final = 16
@@ -100,7 +99,7 @@ class Driver:
     def gpu_uuid(self, device: ctypes.c_int) -> str:
         """Of a GPU, as `nvidia-smi -i` takes it, also where this process sees a MIG part of it; "" as above."""
         raw = self._uuid(device, "cuDeviceGetUuid")  # of a part, the newer call tells the part's own
-        return f"GPU-{UUID(bytes=raw)}" if raw else ""
+        return uuid_text(raw) if raw else ""
 
     def _uuid(self, device: ctypes.c_int, *calls: str) -> bytes:
         """calls: the first one that the driver has and that succeeds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from tisfast.executor import Lane
 
@@ -14,6 +15,11 @@ OWNER_GONE: Final = (
     '"Containers, MIG, WSL2")'
 )
 """Why a handle cannot be opened, the likeliest reason first."""
+
+
+def uuid_text(raw: bytes, *, part: bool = False) -> str:
+    """The UUID of a GPU, or of a part of MIG, as nvidia-smi has it.  raw: its 16 bytes."""
+    return f"{'MIG' if part else 'GPU'}-{UUID(bytes=raw)}"
 
 
 class Unopened(Exception):

@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
-from uuid import UUID
 
 from tisfast import limits
 from tisfast.native import cuda_look
+from tisfast.native.cuda_faces import uuid_text
 
 log = logging.getLogger("tisfast.gpu")
 KERNEL: Final = Path("/proc/sys/kernel/osrelease")
@@ -33,11 +33,6 @@ CONTAINERS: Final = (
     "Processes in several containers need one IPC and one PID namespace (docker run --ipc=host --pid=host), the same "
     f"GPU and the same user ({DOCS})"
 )
-
-
-def gpu_uuid(raw: bytes, *, part: bool = False) -> str:
-    """As nvidia-smi has it.  part: of a part of MIG."""
-    return f"{'MIG' if part else 'GPU'}-{UUID(bytes=raw)}"
 
 
 class SeenGpu(NamedTuple):
@@ -56,7 +51,7 @@ class SeenGpu(NamedTuple):
     @property
     def logged(self) -> str:
         """Its UUID as nvidia-smi has it, and its name."""
-        return f"{gpu_uuid(self.uuid, part=self.part)} ({self.name})" if self.uuid else self.name
+        return f"{uuid_text(self.uuid, part=self.part)} ({self.name})" if self.uuid else self.name
 
 
 class Unseen(NamedTuple):
