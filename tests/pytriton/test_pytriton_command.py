@@ -60,8 +60,8 @@ def test_a_script_runs_in_a_thread_until_it_is_stopped():
 import signal
 import threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-print("here", flush=True)
 try:
+    print("here", flush=True)  # from here on it may be interrupted
     threading.Event().wait()
 except KeyboardInterrupt:
     print("stopped")
