@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from tests.waiting import has_ended, wait_until
-from tisfast.convert.steps import StepFailed, run_step, shortened
+from tisfast.convert import steps
+from tisfast.convert.step_nursery import StepNursery
+from tisfast.convert.steps import StepFailed, shortened
 from tisfast.errors import Unavailable
 from tisfast.local_server import ROOT
 
@@ -22,6 +24,14 @@ FAULTY = "tests.convert.faulty_steps"
 
 
 GARBAGE = "before there was a result"
+
+
+def run_step(*arguments, shared=""):
+    nursery = StepNursery(shared)
+    try:
+        return steps.run_step(nursery, *arguments)
+    finally:
+        nursery.close()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +104,7 @@ def test_of_a_step_that_crashed_nothing_stays(tmp_path):
 
 
 def test_where_its_parent_is_killed_nothing_stays(tmp_path):
-    program = f"from tisfast.convert.steps import run_step; run_step('{FAULTY}.leave_and_hang', {{}}, P, 60)"
+    program = f"from tests.convert.test_convert_steps import run_step; run_step('{FAULTY}.leave_and_hang', {{}}, P, 60)"
     program = f"from pathlib import Path; P = Path({str(tmp_path / 'step')!r}); {program}"
     found = tmp_path / "step" / "found"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as parent:
@@ -117,7 +127,7 @@ def test_a_step_ends_where_the_ends_of_children_are_ignored(tmp_path):
     """As what a service manager has started may."""
     program = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); from pathlib import Path; "
-        "from tisfast.convert.steps import run_step; "
+        "from tests.convert.test_convert_steps import run_step; "
         f"print(run_step('{FAULTY}.echo', {{'a': 7}}, Path({str(tmp_path / 'step')!r}), 60))"
     )
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -128,13 +138,13 @@ def test_a_process_that_cannot_be_started_is_a_sentence(tmp_path, monkeypatch):
     def refused(*_, **__):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr("tisfast.convert.steps.subprocess.Popen", refused)
+    monkeypatch.setattr("tisfast.convert.step_nursery.subprocess.Popen", refused)
     with pytest.raises(Unavailable, match=r"no process could be started .* \(Resource temporarily un.*ulimit -u"):
         run_step(f"{FAULTY}.fail", {}, tmp_path / "step", 60)
 
 
 def test_a_step_dies_with_its_parent(tmp_path):
-    program = f"from tisfast.convert.steps import run_step; run_step('{FAULTY}.hang', {{}}, P, 60)"
+    program = f"from tests.convert.test_convert_steps import run_step; run_step('{FAULTY}.hang', {{}}, P, 60)"
     program = f"from pathlib import Path; P = Path({str(tmp_path / 'step')!r}); {program}"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as parent:
         pid = tmp_path / "step" / "pid"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tisfast.bench.client_side import machine
 from tisfast.convert.compare import allowed, tolerance_of
-from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of, shared_by
 from tisfast.convert.handed_over import handed_over
 from tisfast.convert.held_signals import held_signals
 from tisfast.convert.onnx_fp16 import NOTE, WRONG
@@ -28,6 +28,7 @@ from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.scales import scales_of
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
+from tisfast.convert.step_nursery import StepNursery
 from tisfast.convert.steps import StepFailed, run_step, written_to_scratch
 from tisfast.convert.trial import Loads, ServedAs, Wanted, compared, measured, served, size_of
 from tisfast.errors import BadRequest, TisError, Unavailable
@@ -93,7 +94,9 @@ def convert(
             with written_to_scratch():
                 scratch = PrivateDirectory()
             held.callback(scratch.remove)
-            run = _Run(found, asked, scratch.path, arrays)
+            nursery = StepNursery(shared_by(found.kind))
+            held.callback(nursery.close)
+            run = _Run(found, asked, scratch.path, arrays, nursery)
             try:
                 return run.all(routes, folder)
             except OSError as error:
@@ -104,9 +107,17 @@ def convert(
 
 
 class _Run:
-    """One conversion, with its files in `scratch`."""
+    """One conversion, with its files in `scratch`, and its steps of `nursery`."""
 
-    def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        asked: Options,
+        scratch: Path,
+        samples: Sequence[dict[str, Any]],
+        nursery: StepNursery,
+    ) -> None:
+        self._nursery = nursery
         self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
         self._object: dict[str, Any] = {"pickle": ""}
         if source.module is not None:
@@ -186,7 +197,7 @@ class _Run:
         )
         step = REFERENCES[self._source.kind][0]
         try:
-            self._told = told = run_step(step, request, self._scratch / REFERENCE, asked.step_seconds)
+            self._told = told = run_step(self._nursery, step, request, self._scratch / REFERENCE, asked.step_seconds)
         except StepFailed as error:
             raise BadRequest(f"{self._source.text} itself does not run: {error.message}") from None
         self._signature = signature = Signature.read(told["signature"])
@@ -261,7 +272,7 @@ class _Run:
             until=time.monotonic() + self._asked.step_seconds,  # a clock that all processes share
             **more,
         )
-        return run_step(step, request, folder, self._asked.step_seconds)
+        return run_step(self._nursery, step, request, folder, self._asked.step_seconds)
 
     def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from tisfast.config.backends import Backends
 from tisfast.errors import BadRequest
 
 
@@ -135,6 +136,11 @@ def missing(modules: Sequence[str]) -> str:
         return ""
     commands = "; ".join(dict.fromkeys(PIP[each] for each in absent))
     return f"needs {' and '.join(absent)}, which this Python does not have: {commands}"
+
+
+def shared_by(kind: str) -> str:
+    """The module that all steps of a kind of source share, "" for none: the one that workers of its backend share."""
+    return Backends().imports_of(FORMATS[ROUTES[kind][0].format].backend)
 
 
 def routes_of(kind: str, targets: Sequence[str], precisions: Sequence[str]) -> list[Route]:

@@ -1,4 +1,4 @@
-"""What a step prints, of which the end is kept, until its process has ended.  Layer 5 (convert)."""
+"""What a step prints, of which the end is kept, while something is waited for.  Layer 5 (convert)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import select
 import time
 from contextlib import suppress
-from subprocess import Popen
 from typing import Final
 
 from tisfast import limits
@@ -17,47 +16,46 @@ LAST_READS_MAX: Final = 16
 
 
 class StepOutput:
-    """The last CONVERT_LOG_BYTES_READ bytes of a process's standard output, however much it prints.
+    """The last CONVERT_LOG_BYTES_READ bytes that come out of a pipe, however many these are.
 
-    process: has a pipe there, which is closed by `close`.
+    given: the pipe's other end, for who prints: it is handed on, and closed here by `given_away`.
     """
 
-    def __init__(self, process: Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self._process, self._pipe = process, process.stdout
+    def __init__(self) -> None:
+        """Raises OSError where there is no pipe to be had."""
+        self._pipe, self.given = os.pipe()
         self._kept = b""
-        os.set_blocking(self._pipe.fileno(), False)
+        os.set_blocking(self._pipe, False)
 
-    def read_until_ended(self, seconds_max: float) -> bool:
-        """Whether the process has ended in that time; its exit status stays to be asked for."""
-        until, pipe = time.monotonic() + seconds_max, self._pipe.fileno()
-        ended = os.pidfd_open(self._process.pid)
-        try:
-            poll = select.poll()
-            poll.register(ended, select.POLLIN)
-            poll.register(pipe, select.POLLIN)
-            while True:
-                left = until - time.monotonic()
-                found = dict(poll.poll(max(0.0, left) * 1000))
-                if ended in found or left <= 0:
-                    return ended in found
-                if pipe in found and not self._read():
-                    poll.unregister(pipe)
-        finally:
-            os.close(ended)
+    def given_away(self) -> None:
+        """Another process has the end that is written to."""
+        os.close(self.given)
+
+    def read_until(self, awaited: int, until: float) -> bool:
+        """Whether this descriptor can be read from before that time, of time.monotonic()."""
+        poll = select.poll()
+        poll.register(awaited, select.POLLIN)
+        poll.register(self._pipe, select.POLLIN)
+        while True:
+            left = until - time.monotonic()
+            found = dict(poll.poll(max(0.0, left) * 1000))
+            if awaited in found or left <= 0:
+                return awaited in found
+            if self._pipe in found and not self._read():
+                poll.unregister(self._pipe)
 
     def close(self) -> str:
-        """What has been kept.  The process has ended."""
+        """What has been kept.  Who has printed has ended."""
         for _ in range(LAST_READS_MAX):
             if not self._read():
                 break
-        self._pipe.close()
+        os.close(self._pipe)
         return self._kept.decode("utf-8", "replace")
 
     def _read(self) -> bool:
         """Whether there may be more."""
         piece = b""
         with suppress(BlockingIOError):
-            piece = os.read(self._pipe.fileno(), READ_BYTES)
+            piece = os.read(self._pipe, READ_BYTES)
         self._kept = (self._kept + piece)[-limits.CONVERT_LOG_BYTES_READ :]
         return bool(piece)

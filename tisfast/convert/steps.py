@@ -1,33 +1,25 @@
 """Steps that frameworks take, each in a process of its own: one that crashes or hangs ends that step alone.
 
-This is the parent's side; `step_process` is the other one.  Layer 5 (convert).
+Layer 5 (convert).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.convert.sessions import end_session
+from tisfast.convert.step_nursery import StepNursery, no_process
 from tisfast.convert.step_output import StepOutput
 from tisfast.errors import BadRequest, Internal, Unavailable
-from tisfast.local_server import ROOT
 
-PROGRAM: Final = (
-    "import sys; root = sys.argv.pop(1); sys.path[:] = [root, *filter(None, sys.path)]; "
-    "from tisfast.keeper import keep; keep(int(sys.argv.pop(1)), float(sys.argv.pop(1))); "
-    "from tisfast.convert.step_process import main; sys.exit(main(sys.argv[1:]))"
-)
 REQUEST: Final = "request.json"
 RESULT: Final = "result.json"
 TEMPORARY: Final = "tmp"
@@ -37,10 +29,6 @@ ERROR: Final = "error"
 """Keys of the result: one of them is there."""
 REFUSED: Final = 3
 """The exit status where the user's input is wrong."""
-KEEPER_SECONDS: Final = 1.0
-"""That a keeper may take for itself, beside the time for what it ends."""
-QUIET: Final = {"ORT_DISABLE_TELEMETRY": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""For frameworks, where the user's environment says nothing else."""
 
 
 class StepFailed(Internal):
@@ -59,7 +47,9 @@ def written_to_scratch() -> Iterator[None]:
         ) from None
 
 
-def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: float) -> dict[str, Any]:
+def run_step(
+    nursery: StepNursery, name: str, request: Mapping[str, Any], folder: Path, seconds_max: float
+) -> dict[str, Any]:
     """One step.  folder: empty, for its files.
 
     Raises StepFailed with the framework's reason, BadRequest for what is wrong with the user's input, Unavailable where
@@ -69,53 +59,28 @@ def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: f
     with written_to_scratch():
         temporary.mkdir(parents=True)
         (folder / REQUEST).write_text(json.dumps(request))
-    process = _started(name, folder, temporary)
-    output = StepOutput(process)
+    order = (name, str(folder), str(temporary), limits.CONVERT_END_SECONDS_MAX)
+    try:
+        output = StepOutput()
+    except OSError as error:
+        raise no_process(error.strerror or str(error)) from error
     in_time = False
     try:
-        in_time = output.read_until_ended(seconds_max)
+        in_time = nursery.run(order, output, time.monotonic() + seconds_max)
     finally:
-        _end(process, output, in_time)
+        status = nursery.end(output, has_ended=in_time)
         said = output.close()
         full = _full(folder)  # before room is made
         shutil.rmtree(temporary, ignore_errors=True)
-    if not in_time and process.returncode not in (0, REFUSED):
+    if not in_time and status not in (0, REFUSED):
         raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
     told = _result(folder / RESULT)
     found = told.get(FOUND)
-    if process.returncode == 0 and isinstance(found, dict):
+    if status == 0 and isinstance(found, dict):
         return found
-    if process.returncode == REFUSED and isinstance(told.get(ERROR), str):
+    if status == REFUSED and isinstance(told.get(ERROR), str):
         raise BadRequest(told[ERROR])
-    raise StepFailed(full or _reason(process.returncode, told, said))
-
-
-def _started(name: str, folder: Path, temporary: Path) -> subprocess.Popen[bytes]:
-    """Its keeper, in a session of its own: the terminal's Ctrl-C is for this program.  Raises Unavailable."""
-    keeping = [str(os.getpid()), str(limits.CONVERT_END_SECONDS_MAX)]
-    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER"), str(temporary))
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(ROOT), *keeping, name, str(folder)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**QUIET, **os.environ, **places},
-        )  # fmt: skip
-    except OSError as error:
-        raise Unavailable(
-            f"no process could be started for it ({error.strerror or error}): the system's limits of processes, memory "
-            "or open files are reached; raise them (ulimit -u, ulimit -n, the container's), or end other programs"
-        ) from error
-
-
-def _end(process: subprocess.Popen[bytes], output: StepOutput, ended: bool) -> None:
-    """Of a step and of all that it has started."""
-    try:
-        if not ended:
-            os.kill(process.pid, signal.SIGTERM)  # has the keeper end all; nobody has waited for it
-            output.read_until_ended(2 * limits.CONVERT_END_SECONDS_MAX + KEEPER_SECONDS)
-    finally:
-        end_session(process.pid)  # where somebody has killed the keeper
-        process.wait()
+    raise StepFailed(full or _reason(status, told, said))
 
 
 def _full(folder: Path) -> str:

@@ -1,0 +1,143 @@
+"""The nursery that steps are forked from: what they share, what they do not, and whatever becomes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.waiting import wait_until
+from tisfast.convert.formats import shared_by
+from tisfast.convert.step_nursery import StepNursery
+from tisfast.convert.steps import StepFailed, run_step
+from tisfast.errors import Unavailable
+
+STEPS = """
+import os, signal, tempfile, threading
+import framework
+
+def tell(request, folder):
+    found = {"own": os.getpid(), "of": framework.PID, "temporary": tempfile.gettempdir()}
+    return {**found, "seen": getattr(framework, "seen", None)}
+
+def change(request, folder):
+    framework.seen = True
+    return {}
+
+def be_killed_with_the_nursery(request, folder):
+    (folder / "pid").write_text(str(os.getpid()))
+    os.kill(framework.PID, signal.SIGKILL)
+    threading.Event().wait()
+"""
+FRAMEWORK = "import os, signal, sys, tempfile, threading\nPID = os.getpid()\n"
+
+
+@pytest.fixture
+def framework(tmp_path, monkeypatch):
+    """framework(code): a nursery of steps that share a module with this code."""
+    (tmp_path / "steps_of_it.py").write_text(STEPS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    started = []
+
+    def make(code=""):
+        (tmp_path / "framework.py").write_text(FRAMEWORK + code)
+        started.append(StepNursery("framework"))
+        return started[-1]
+
+    yield make
+    for each in started:
+        each.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(nursery, step): in a folder of its own, in 60 s or so many."""
+    number = iter(range(100))
+
+    def run(nursery, step="tell", seconds=60):
+        return run_step(nursery, f"steps_of_it.{step}", {}, tmp_path / f"step{next(number)}", seconds)
+
+    return run
+
+
+def test_what_workers_share_is_shared_by_steps():
+    shared = {kind: shared_by(kind) for kind in ("module", "torchscript", "pt2", "savedmodel", "sklearn", "onnx")}
+    torch = dict.fromkeys(("module", "torchscript", "pt2"), "torch")
+    assert shared == {**torch, "savedmodel": "tensorflow", "sklearn": "sklearn.ensemble", "onnx": ""}
+
+
+def test_it_is_imported_once_and_each_step_has_it_as_it_was(framework, run, tmp_path):
+    nursery = framework("tempfile.gettempdir()\n")
+    first = run(nursery)
+    run(nursery, "change")
+    again = run(nursery)
+    assert first["of"] == again["of"] and len({first["of"], first["own"], again["own"]}) == 3
+    assert (first["seen"], again["seen"]) == (None, None)
+    assert [first["temporary"], again["temporary"]] == [str(tmp_path / f"step{at}" / "tmp") for at in (0, 2)]
+    nursery.close()
+    assert not psutil.pid_exists(first["of"])
+
+
+def test_where_it_cannot_be_imported_each_step_says_so(framework, run):
+    nursery = framework("import numpy.nix\n")
+    for _ in range(2):
+        with pytest.raises(StepFailed, match=r"^ModuleNotFoundError: No module named 'numpy.nix'$"):
+            run(nursery)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("os.kill(PID, signal.SIGILL)", r"the framework crashed \(SIGILL\): terminate called"),
+        ("os._exit(7)", "^terminate called$"),
+        ("sys.exit('LICENSE EXPIRED')", "^terminate called LICENSE EXPIRED$"),
+    ],
+)
+def test_where_its_import_ends_the_process_the_reason_is_the_frameworks(framework, run, code, reason):
+    nursery = framework(f"print('terminate called', flush=True)\n{code}\n")
+    for _ in range(2):
+        with pytest.raises(StepFailed, match=reason):
+            run(nursery)
+
+
+def test_an_import_that_hangs_is_ended(framework, run, tmp_path):
+    pid = tmp_path / "pid"
+    nursery = framework(f"open({str(pid)!r}, 'w').write(str(PID))\nthreading.Event().wait()\n")
+    with pytest.raises(StepFailed, match="longer than 4 s; --step-seconds"):
+        run(nursery, seconds=4)
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+def test_an_import_that_says_a_lot_goes_on(framework, run):
+    assert run(framework("for _ in range(1 << 10):\n    os.write(1, b'x' * (1 << 16))\n"))["of"]
+
+
+def test_one_that_was_killed_between_steps_is_started_again(framework, run):
+    nursery = framework()
+    first = run(nursery)
+    os.kill(first["of"], signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(first["of"]))
+    assert run(nursery)["of"] != first["of"]
+
+
+def test_one_that_is_killed_ends_its_step(framework, run, tmp_path):
+    nursery = framework()
+    with pytest.raises(StepFailed, match=r"the framework crashed \(SIGKILL\)"):
+        run(nursery, "be_killed_with_the_nursery")
+    assert not psutil.pid_exists(int((tmp_path / "step0" / "pid").read_text()))
+    assert run(nursery)["of"]
+
+
+def test_where_it_cannot_fork_there_is_a_sentence(framework, run):
+    nursery = framework("def fork():\n    raise BlockingIOError(11, os.strerror(11))\nos.fork = fork\n")
+    with pytest.raises(Unavailable, match=r"no process could be started .* \(Resource temporarily un.*ulimit -u"):
+        run(nursery)
+
+
+def test_threads_of_what_is_imported_are_no_hindrance(framework, run, monkeypatch):
+    """Of which newer Pythons warn."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    code = "import time\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    assert run(framework(code))["of"]
