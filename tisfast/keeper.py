@@ -39,9 +39,18 @@ def keep(parent: int, seconds_max: float) -> None:
         _die_with(keeper, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return
+    _close_all()
     status = _status(child)
     _end_all(seconds_max)
     _end_as(status)
+
+
+def _close_all() -> None:
+    """But the standard streams: who waits for the end of what the child has would wait for the keeper's."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):  # the listing's own
+                os.close(int(name))
 
 
 def _die_with(parent: int, number: int) -> None:
