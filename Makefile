@@ -13,7 +13,7 @@
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-clients   public clients, each in an environment of its own   (CLIENTS="kserve grpc_js" for some of them)
 #   make test-triton-qa Triton's own QA tests that need no GPU, from a checkout beside this one (CHECKOUT=../server)
-#   make test-oracle    the real Triton and tisfast answer the same requests alike
+#   make test-oracle    the real Triton and tisfast answer the same requests alike   (-together and -alone: its two runs)
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
 #   make test-arm64     a wheel for arm64, installed, serving and tested in a root of Debian arm64 under QEMU, as root
@@ -75,7 +75,7 @@ unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is
 unexport PYTHONDONTWRITEBYTECODE # some thousands of processes read the same modules: one of them compiles each
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-tensorflow test-onnx test-mlflow \
-	test-clients test-triton-qa test-c test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
+	test-clients test-triton-qa test-c test-oracle test-oracle-together test-oracle-alone test-install test-newest test-litmus test-arm64 test-wheels coverage \
 	wheel wheel-arm64 lint types bench bench-backends bench-gpu digits digits-backends clean
 
 help:
@@ -130,8 +130,12 @@ test-triton-qa: $(DONE)/built $(DONE)/test
 test-c: $(DONE)/sanitizers
 	csrc/test/run.sh
 
-test-oracle: $(DONE)/built $(DONE)/test
+test-oracle: test-oracle-together test-oracle-alone
+
+test-oracle-together: $(DONE)/built $(DONE)/test
 	$(PYTEST) -m "oracle and not alone" tests/oracle $(FLAGS) || $(NONE_CHOSEN)
+
+test-oracle-alone: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -m "oracle and alone" tests/oracle $(FLAGS) || $(NONE_CHOSEN)
 
 test-install: $(DONE)/dependencies
