@@ -39,14 +39,17 @@ def keep(parent: int, seconds_max: float) -> None:
         _die_with(keeper, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return
-    _close_all()
+    _let_go()
     status = _status(child)
     _end_all(seconds_max)
     _end_as(status)
 
 
-def _close_all() -> None:
-    """But the standard streams: who waits for the end of what the child has would wait for the keeper's."""
+def _let_go() -> None:
+    """Of all files: who waits for the end of what the child has would wait for the keeper's, too."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for each in range(3):
+        os.dup2(null, each)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with suppress(OSError):  # the listing's own

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -201,15 +201,17 @@ class _Running:
 
     def start(self, flags: Sequence[str], variables: Mapping[str, str], seconds_max: float) -> dict[str, str]:
         """What the server tells when it serves.  Raises Unavailable."""
-        ready, writer = os.pipe()
-        ours = os.pidfd_open(os.getpid())
+        log_target = _log_target()
+        with _no_standard_numbers():
+            ready, writer = os.pipe()
+            ours = os.pidfd_open(os.getpid())
         arguments = [*flags, f"--guest-directory={self.directory}", f"--parent-pidfd={ours}", f"--ready-fd={writer}"]
         try:
             self.process = subprocess.Popen(
                 server_command(arguments),
                 stdin=subprocess.DEVNULL,
-                stdout=_log_target(),
-                stderr=_log_target(),
+                stdout=log_target,
+                stderr=log_target,
                 pass_fds=(ours, writer),
                 env={**os.environ, **variables},
                 start_new_session=True,  # the terminal's Ctrl-C is for this program
@@ -333,10 +335,24 @@ class _Running:
 
 def _log_target() -> int:
     """Where the server's log goes: to this program's stderr, if it has any."""
-    with contextlib.suppress(OSError):
-        os.fstat(2)
-        return 2
+    if sys.__stderr__ is not None:  # else 2 is the number of something else, if of anything
+        with contextlib.suppress(OSError):
+            os.fstat(2)
+            return 2
     return subprocess.DEVNULL
+
+
+@contextlib.contextmanager
+def _no_standard_numbers() -> Iterator[None]:
+    """What is opened meanwhile has no number of a standard stream, also where this program has closed these."""
+    held: list[int] = []
+    try:
+        while not held or held[-1] <= 2:
+            held.append(os.open(os.devnull, os.O_RDWR))
+        yield
+    finally:
+        for each in held:
+            os.close(each)
 
 
 _runs: weakref.WeakSet[_Running] = weakref.WeakSet()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 
+from tests.convert.made_models import network
 from tests.waiting import wait_until
+from tisfast.convert import step_nursery
 from tisfast.convert.formats import shared_by
 from tisfast.convert.step_nursery import StepNursery
 from tisfast.convert.steps import StepFailed, run_step
 from tisfast.errors import Unavailable
+from tisfast.local_server import ROOT
 
 STEPS = """
 import os, signal, tempfile, threading
@@ -24,6 +29,10 @@ def tell(request, folder):
 
 def change(request, folder):
     framework.seen = True
+    return {}
+
+def stop_the_nursery(request, folder):
+    os.kill(framework.PID, signal.SIGSTOP)
     return {}
 
 def be_killed_with_the_nursery(request, folder):
@@ -39,11 +48,12 @@ def framework(tmp_path, monkeypatch):
     """framework(code): a nursery of steps that share a module with this code."""
     (tmp_path / "steps_of_it.py").write_text(STEPS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (temporary := tmp_path / "tmp").mkdir()
     started = []
 
     def make(code=""):
         (tmp_path / "framework.py").write_text(FRAMEWORK + code)
-        started.append(StepNursery("framework"))
+        started.append(StepNursery("framework", temporary))
         return started[-1]
 
     yield make
@@ -114,12 +124,17 @@ def test_an_import_that_says_a_lot_goes_on(framework, run):
     assert run(framework("for _ in range(1 << 10):\n    os.write(1, b'x' * (1 << 16))\n"))["of"]
 
 
+def killed(nursery, run):
+    pid = run(nursery)["of"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid))
+    return pid
+
+
 def test_one_that_was_killed_between_steps_is_started_again(framework, run):
     nursery = framework()
-    first = run(nursery)
-    os.kill(first["of"], signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(first["of"]))
-    assert run(nursery)["of"] != first["of"]
+    pid = killed(nursery, run)
+    assert run(nursery)["of"] != pid
 
 
 def test_one_that_is_killed_ends_its_step(framework, run, tmp_path):
@@ -141,3 +156,81 @@ def test_threads_of_what_is_imported_are_no_hindrance(framework, run, monkeypatc
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     code = "import time\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     assert run(framework(code))["of"]
+
+
+@pytest.mark.parametrize("code", ["signal.SIG_IGN", "lambda *_: os.waitpid(-1, os.WNOHANG)"])
+def test_what_an_import_does_with_ends_of_children_is_no_hindrance(framework, run, code):
+    assert run(framework(f"signal.signal(signal.SIGCHLD, {code})\n"))["of"]
+
+
+def test_one_that_does_not_answer_is_ended(framework, run, monkeypatch):
+    monkeypatch.setattr(step_nursery, "END_SECONDS_MAX", 0.5)
+    nursery = framework()
+    with pytest.raises(StepFailed, match="does not tell how it has ended"):
+        run(nursery, "stop_the_nursery")
+    assert run(nursery)["of"]
+
+
+def test_where_it_ends_in_the_last_moment_it_has_crashed(framework, run, monkeypatch):
+    nursery = framework()
+    killed(nursery, run)
+    looked = iter([False])
+    found = step_nursery._can_be_read
+    monkeypatch.setattr(step_nursery, "_can_be_read", lambda *given: next(looked, None) is None and found(*given))
+    with pytest.raises(StepFailed, match=r"the framework crashed \(SIGKILL\)"):
+        run(nursery)
+
+
+def test_temporary_files_of_an_import_go_with_the_conversion(framework, run, tmp_path):
+    run(framework("tempfile.mkdtemp(prefix='of-the-import')\n"))
+    assert [each.name[:13] for each in (tmp_path / "tmp").iterdir()] == ["of-the-import"]
+
+
+def test_what_it_prints_before_it_imports_is_of_the_first_step(framework, run, tmp_path, capfd):
+    (tmp_path / "sitecustomize.py").write_text("import os\nprint('hello')\ndel os.fork\n")
+    with pytest.raises(StepFailed, match=r"hello.*AttributeError: module 'os' has no attribute 'fork'"):
+        run(framework())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_where_standard_streams_are_closed_it_works(tmp_path, closed):
+    options = "--target onnx --precision fp32 -o out --seconds 0.1 --concurrency 1"
+    command = f"{sys.executable} -m tisfast convert {network(tmp_path)} {options} {closed}"
+    there = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=there, check=False)
+    assert done.returncode == 0 and (tmp_path / "out" / "net" / "1" / "model.onnx").exists()
+
+
+def own_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_where_there_is_no_pidfd_nothing_is_left(framework, run, monkeypatch):
+    nursery, files = framework(), own_files()
+    monkeypatch.setattr(step_nursery.os, "pidfd_open", lambda _: os.close(1 << 20))
+    with pytest.raises(Unavailable, match=r"no process could be started .* \(Bad file descriptor\)"):
+        run(nursery)
+    assert own_files() == files and not psutil.Process().children()
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing(framework, run, monkeypatch):
+    nursery, files, started = framework(), own_files(), subprocess.Popen
+
+    def interrupted(*given, **named):
+        signal.raise_signal(signal.SIGINT)
+        return started(*given, **named)
+
+    monkeypatch.setattr(step_nursery.subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(nursery)
+    assert own_files() == files and not psutil.Process().children()
+
+
+def test_an_end_leaves_no_files(framework, run):
+    nursery, files = framework(), own_files()
+    run(nursery)
+    killed(nursery, run)
+    run(nursery)
+    nursery.close()
+    assert own_files() == files

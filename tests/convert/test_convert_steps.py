@@ -26,10 +26,10 @@ FAULTY = "tests.convert.faulty_steps"
 GARBAGE = "before there was a result"
 
 
-def run_step(*arguments, shared=""):
-    nursery = StepNursery(shared)
+def run_step(name, request, folder, seconds):
+    nursery = StepNursery("", folder.parent)
     try:
-        return steps.run_step(nursery, *arguments)
+        return steps.run_step(nursery, name, request, folder, seconds)
     finally:
         nursery.close()
 

@@ -94,7 +94,7 @@ def convert(
             with written_to_scratch():
                 scratch = PrivateDirectory()
             held.callback(scratch.remove)
-            nursery = StepNursery(shared_by(found.kind))
+            nursery = StepNursery(shared_by(found.kind), scratch.path)
             held.callback(nursery.close)
             run = _Run(found, asked, scratch.path, arrays, nursery)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -10,10 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.convert.held_signals import held_signals
 from tisfast.convert.sessions import end_session
 from tisfast.convert.step_output import StepOutput
 from tisfast.errors import Unavailable
@@ -22,117 +25,158 @@ from tisfast.local_server import ROOT
 PROGRAM: Final = (
     "import sys; root = sys.argv.pop(1); sys.path[:] = [root, *filter(None, sys.path)]; "
     "from tisfast.keeper import keep; keep(int(sys.argv.pop(1)), float(sys.argv.pop(1))); "
-    "from tisfast.convert.step_process import main; sys.exit(main(sys.argv[1:]))"
+    "from tisfast.convert.step_process import main; sys.exit(main(sys.argv[1]))"
 )
-ANSWER_BYTES_MAX: Final = 4096
+MESSAGE_BYTES_MAX: Final = 1 << 16
+"""A name and two paths are in an order."""
 END_SECONDS_MAX: Final = 2 * limits.CONVERT_END_SECONDS_MAX + 1.0
 """Of a keeper: for those whom it asks to end, for those whom it kills, and for itself."""
 QUIET: Final = {"ORT_DISABLE_TELEMETRY": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 """For frameworks, where the user's environment says nothing else."""
 
 
+class Order(NamedTuple):
+    """A step for a nursery to fork.
+
+    step: PACKAGE.MODULE.FUNCTION; folder: for its files; temporary: its TMPDIR.
+    """
+
+    step: str
+    folder: str
+    temporary: str
+
+
 class StepNursery:
     """A process that each step is forked from: it imports once what takes a framework seconds, and uses nothing of it.
 
-    shared: the module that it imports, "" for none.  The first step has the nursery started, and a step behind its end.
-    There is one step at a time: `run`, then `end`.
+    It is started by the first step, and again by a step behind its end.  One step at a time: `run`, then `end`.
     """
 
-    def __init__(self, shared: str = "") -> None:
-        self._shared = shared
-        self._process: subprocess.Popen[bytes] | None = None  # its keeper, in a session of its own
-        self._pidfd = self._step_pidfd = -1
-        self._step = 0  # pid of the step's keeper
+    def __init__(self, shared: str, temporary: Path) -> None:
+        """shared: the module that it imports, "" for none; temporary: its own TMPDIR, which is there."""
+        self._shared, self._temporary = shared, temporary
+        self._process: _Process | None = None
+        self._step = -1  # a pidfd of its keeper
 
-    def run(self, order: Sequence[object], output: StepOutput, until: float) -> bool:
+    def run(self, order: Order, output: StepOutput, until: float) -> bool:
         """Whether the step has ended before that time, of time.monotonic(); or the nursery in its place.
 
-        order: a step_process.Order.  Raises Unavailable where there can be no process.
+        Raises Unavailable where there can be no process.
         """
         try:
-            if self._process is None or _can_be_read(self._orders.fileno(), 0):  # nothing comes but its end
-                self.close(has_ended=True)
-                self._start()
-            socket.send_fds(self._orders, [json.dumps(order).encode()], [output.given])
+            with held_signals():
+                process = self._process = self._alive() or _Process.start(self._shared, self._temporary, output.given)
+            socket.send_fds(process.orders, [json.dumps(order).encode()], [output.given])
+        except ConnectionError:
+            return True
         except OSError as error:
             raise no_process(error.strerror or str(error)) from error
         finally:
             output.given_away()
-        if not output.read_until(self._orders.fileno(), until):
+        if not output.read_until(process.orders.fileno(), until):
             return False
-        answer, descriptors = self._answer()
-        if why := answer.get("error"):
-            raise no_process(why)
-        if not descriptors:
-            return True
-        self._step, (self._step_pidfd,) = answer["pid"], descriptors
-        return output.read_until(self._step_pidfd, until)
+        with held_signals():
+            answer, descriptors = process.answer()
+            if why := answer.get("error") or (answer and not descriptors and os.strerror(errno.EMFILE)):
+                raise no_process(why)
+            if not answer:
+                return True
+            (self._step,) = descriptors
+        return output.read_until(self._step, until)
 
-    def end(self, output: StepOutput, *, has_ended: bool) -> int:
-        """Of the step, and of all that it has started: its exit status, or the nursery's where that has ended.
+    def end(self, output: StepOutput, *, has_ended: bool) -> int | None:
+        """End the step, and all that it has started: its exit status, or the nursery's where that has ended.
 
-        has_ended: what `run` has said.
+        has_ended: what `run` has said.  None: nobody knows, as the nursery does not answer.
         """
-        if not self._step:
-            return self.close(has_ended=has_ended)
-        try:
+        with held_signals():
+            step, self._step = self._step, -1
+            if step < 0:
+                return self.close(has_ended=has_ended)
             if not has_ended:
-                signal.pidfd_send_signal(self._step_pidfd, signal.SIGTERM)  # has the keeper end all
-                output.read_until(self._step_pidfd, time.monotonic() + END_SECONDS_MAX)
-        finally:
-            end_session(self._step)  # where somebody has killed the keeper: nobody has waited for it
-            os.close(self._step_pidfd)
-            self._step = 0
-        try:
-            self._orders.send(b".")  # its number may go
-            return int(self._answer()[0]["status"])
-        except (OSError, KeyError):
-            return self.close(has_ended=True)
+                signal.pidfd_send_signal(step, signal.SIGTERM)  # has the keeper end all
+                has_ended = output.read_until(step, time.monotonic() + END_SECONDS_MAX)
+            os.close(step)
+            assert self._process is not None
+            answer = self._process.status_of_step() if has_ended else None
+            if answer == {}:
+                return self.close(has_ended=True)
+            status: int | None = answer["status"] if answer else None
+            if status is None or status < 0:
+                self.close()  # somebody may have killed the step's keeper: this ends what has lost it
+            return status
 
     def close(self, *, has_ended: bool = False) -> int:
-        """End the nursery, and all that its steps have left: its exit status, 0 where there is none."""
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        try:
-            if not has_ended:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
-            _can_be_read(self._pidfd, END_SECONDS_MAX)
-        finally:
-            end_session(process.pid)  # where somebody has killed the keeper
-            os.close(self._pidfd)
-            self._orders.close()
-        return process.wait()
+        """End the nursery, and all that its steps have left: its exit status, 0 where there is none.
 
-    def _start(self) -> None:
-        """Raises OSError.  The terminal's Ctrl-C is for this program."""
-        self._orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        has_ended: by itself.
+        """
+        with held_signals():
+            process, self._process = self._process, None
+            return process.end(has_ended=has_ended) if process else 0
+
+    def _alive(self) -> _Process | None:
+        """None: there is none that could take an order."""
+        if self._process is not None and _can_be_read(self._process.orders.fileno(), 0):  # nothing comes but its end
+            self.close(has_ended=True)
+        return self._process
+
+
+class _Process(NamedTuple):
+    """keeper: of the nursery, in a session of its own: the terminal's Ctrl-C is for this program."""
+
+    keeper: subprocess.Popen[bytes]
+    pidfd: int
+    orders: socket.socket
+
+    @classmethod
+    def start(cls, shared: str, temporary: Path, output: int) -> _Process:
+        """Raises OSError.  output: where it prints until there is another order."""
         keeping = [str(os.getpid()), str(limits.CONVERT_END_SECONDS_MAX)]
-        with other:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM, str(ROOT), *keeping, str(other.fileno()), self._shared],
-                    stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=[other.fileno()],
-                    env={**QUIET, **os.environ},
+        environment = {**QUIET, **os.environ, **temporary_folders(str(temporary))}
+        with ExitStack() as undone:
+            orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undone.enter_context(orders)
+            with theirs:
+                keeper = subprocess.Popen(
+                    [sys.executable, "-c", PROGRAM, str(ROOT), *keeping, shared],
+                    stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True, env=environment,
                 )  # fmt: skip
-            except BaseException:
-                self._orders.close()
-                raise
-            self._pidfd = os.pidfd_open(self._process.pid)
+            undone.callback(keeper.wait)
+            undone.callback(keeper.kill)
+            started = cls(keeper, os.pidfd_open(keeper.pid), orders)
+            undone.pop_all()
+        return started
 
-    def _answer(self) -> tuple[dict[str, Any], list[int]]:
-        """And descriptors; an empty one where the nursery has ended."""
+    def answer(self) -> tuple[dict[str, Any], list[int]]:
+        """And descriptors.  An empty one: it has ended."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(self._orders, ANSWER_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
+            message, descriptors, _, _ = socket.recv_fds(self.orders, MESSAGE_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:  # with an order unread
             return {}, []
         return json.loads(message) if message else {}, descriptors
 
+    def status_of_step(self) -> dict[str, Any] | None:
+        """Of one that has ended, and may be forgotten.  Empty: the nursery has ended; None: it does not answer."""
+        with suppress(ConnectionError):
+            self.orders.send(b".")
+        return self.answer()[0] if _can_be_read(self.orders.fileno(), END_SECONDS_MAX) else None
 
-def _can_be_read(descriptor: int, seconds_max: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds_max * 1000))
+    def end(self, *, has_ended: bool) -> int:
+        """See StepNursery.close."""
+        if not has_ended:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
+        _can_be_read(self.pidfd, END_SECONDS_MAX)
+        end_session(self.keeper.pid)  # where somebody has killed the keeper; nobody has waited for it
+        os.close(self.pidfd)
+        self.orders.close()
+        return self.keeper.wait()
+
+
+def temporary_folders(path: str) -> dict[str, str]:
+    """Variables for who looks for a temporary folder."""
+    return dict.fromkeys(("TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER"), path)
 
 
 def no_process(why: str) -> Unavailable:
@@ -141,3 +185,9 @@ def no_process(why: str) -> Unavailable:
         f"no process could be started for it ({why}): the system's limits of processes, memory or open files are "
         "reached; raise them (ulimit -u, ulimit -n, the container's), or end other programs"
     )
+
+
+def _can_be_read(descriptor: int, seconds_max: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds_max * 1000))

@@ -45,7 +45,7 @@ class StepOutput:
                 poll.unregister(self._pipe)
 
     def close(self) -> str:
-        """What has been kept.  Who has printed has ended."""
+        """What has been kept.  Nobody reads what comes behind it."""
         for _ in range(LAST_READS_MAX):
             if not self._read():
                 break

@@ -9,49 +9,34 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from tisfast import limits
+from tisfast.convert.step_nursery import MESSAGE_BYTES_MAX, Order, temporary_folders
 from tisfast.convert.steps import ERROR, FOUND, REFUSED, REQUEST, RESULT
 from tisfast.errors import BadRequest
 from tisfast.keeper import keep
 
-ORDER_BYTES_MAX: Final = 1 << 16
-"""A name and two paths."""
 
+def main(shared: str) -> int:
+    """Fork a step for each order.  The standard input is the socket to who orders them; its other end's is ours.
 
-class Order(NamedTuple):
-    """What the nursery is told of a step.
-
-    step: PACKAGE.MODULE.FUNCTION; folder: for its files; temporary: its TMPDIR; keeper_seconds: see `keep`.
+    shared: the module that all steps share, "" for none.  With an order comes the descriptor that the step prints to.
+    The answer is a pidfd of the step's keeper, or why there is none.  Who has ordered it says when that process may be
+    forgotten, and is told its exit status, null where somebody else was told it.
     """
-
-    step: str
-    folder: str
-    temporary: str
-    keeper_seconds: float
-
-
-def main(arguments: Sequence[str]) -> int:
-    """(descriptor of a socket, module that all steps share, "" for none): fork a step for each order.
-
-    With an order comes the descriptor that the step prints to.  The answer is the step's keeper, its pid and a pidfd,
-    or why there is none.  Who has ordered it says when the number may go, and is told the exit status.  The nursery
-    ends when the socket's other end is closed.
-    """
-    descriptor, shared = arguments
-    orders = socket.socket(fileno=int(descriptor))
-    orders.set_inheritable(False)
+    orders = _taken_from_standard_input()
     own = os.getpid()
     failure: Exception | None = None
     while True:
-        message, descriptors, _, _ = socket.recv_fds(orders, ORDER_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors, _, _ = socket.recv_fds(orders, MESSAGE_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return 0
         _print_to(*descriptors)
@@ -60,28 +45,32 @@ def main(arguments: Sequence[str]) -> int:
         try:
             pid = _forked()
         except OSError as error:
-            _answer(orders, error=error.strerror or str(error))
+            orders.send(json.dumps({"error": error.strerror or str(error)}).encode())
             continue
         if not pid:
             orders.close()
-            _take(Order(*json.loads(message)), own, failure)
+            _become(Order(*json.loads(message)), own, failure)
         pidfd = os.pidfd_open(pid)
-        socket.send_fds(orders, [json.dumps({"pid": pid}).encode()], [pidfd])
+        socket.send_fds(orders, [json.dumps({"forked": True}).encode()], [pidfd])
         os.close(pidfd)
         if not orders.recv(1):
             return 0  # the keeper's parent has ended then, and so it ends all
-        _, status = os.waitpid(pid, 0)
-        _answer(orders, status=os.waitstatus_to_exitcode(status))
+        orders.send(json.dumps({"status": _status(pid)}).encode())
+
+
+def _taken_from_standard_input() -> socket.socket:
+    """Nothing that is imported finds it there."""
+    orders = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as null:
+        os.dup2(null.fileno(), 0)
+    return orders
 
 
 def _print_to(descriptor: int) -> None:
     for each in (1, 2):
         os.dup2(descriptor, each)
-    os.close(descriptor)
-
-
-def _answer(orders: socket.socket, **answer: object) -> None:
-    orders.send(json.dumps(answer).encode())
+    if descriptor > 2:  # what was imported may have closed these
+        os.close(descriptor)
 
 
 def _imported(module: str) -> Exception | None:
@@ -92,22 +81,30 @@ def _imported(module: str) -> Exception | None:
         return error
     finally:
         _flush()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, or waits for all children, takes ends of steps
     return None
 
 
 def _forked() -> int:
-    """As os.fork, which from Python 3.12 on warns where there are threads: libraries of linear algebra start anew."""
+    """As os.fork, without the warning of Python 3.12 and later: threads that an import has started are not missed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
-def _take(order: Order, nursery: int, failure: Exception | None) -> NoReturn:
-    """Become the step's keeper, and below that the step."""
+def _status(pid: int) -> int | None:
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # a thread of what was imported waits for all children
+        return None
+
+
+def _become(order: Order, nursery: int, failure: Exception | None) -> NoReturn:
+    """The step's keeper, and below that the step."""
     os.setsid()
-    os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP", "JOBLIB_TEMP_FOLDER"), order.temporary))
-    tempfile.tempdir = None  # who has imported something may have asked for it
-    keep(nursery, order.keeper_seconds)
+    os.environ.update(temporary_folders(order.temporary))
+    tempfile.tempdir = None  # who was imported may have asked for it
+    keep(nursery, limits.CONVERT_END_SECONDS_MAX)
     path = Path(order.folder)
     module, _, function = order.step.rpartition(".")
     try:

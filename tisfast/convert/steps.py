@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast import limits
-from tisfast.convert.step_nursery import StepNursery, no_process
+from tisfast.convert.step_nursery import Order, StepNursery, no_process
 from tisfast.convert.step_output import StepOutput
 from tisfast.errors import BadRequest, Internal, Unavailable
 
@@ -59,7 +59,7 @@ def run_step(
     with written_to_scratch():
         temporary.mkdir(parents=True)
         (folder / REQUEST).write_text(json.dumps(request))
-    order = (name, str(folder), str(temporary), limits.CONVERT_END_SECONDS_MAX)
+    order = Order(name, str(folder), str(temporary))
     try:
         output = StepOutput()
     except OSError as error:
@@ -74,6 +74,8 @@ def run_step(
         shutil.rmtree(temporary, ignore_errors=True)
     if not in_time and status not in (0, REFUSED):
         raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
+    if status is None:
+        raise StepFailed("the process that its own one is a fork of does not tell how it has ended, and was ended, too")
     told = _result(folder / RESULT)
     found = told.get(FOUND)
     if status == 0 and isinstance(found, dict):
