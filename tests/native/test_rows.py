@@ -77,6 +77,17 @@ def test_sizes_are_bounded_and_empty_runs_make_room():
     kept.clear()
 
 
+def test_rows_that_are_taken_count_and_empty_runs_do_not():
+    """Else a replaced copy, which has answered everything, would keep its worker until it is trimmed."""
+    a = arena(rows=2)
+    blocks = [a.take_block(KB) for _ in range(3)]
+    assert (a.used_blocks, a.run_rows) == (3, [(2, 2), (1, 2)])
+    blocks.pop()
+    assert (a.used_blocks, a.run_rows) == (2, [(2, 2), (0, 2)])
+    blocks.clear()
+    assert (a.used_blocks, a.run_rows) == (0, [(0, 2), (0, 2)])
+
+
 def test_trimming_gives_empty_runs_back():
     a = arena()
     block = a.take_block(100 * KB)

@@ -111,6 +111,11 @@ def held(server: Server) -> Held:
     return Held(pss, sum(server.of_family(psutil.Process.num_fds)), len(server.family()), len(names))
 
 
+def no_more_than(before: Held, server: Server) -> None:
+    """Wait until it holds no more than before: the last copies drain, and what they held goes with them."""
+    until(lambda: growth(before, held(server)) == [], lambda: f"{growth(before, held(server))} is over")
+
+
 def left(*folders: Path) -> list[str]:
     """Files that lie there."""
     return sorted(str(path) for folder in folders for path in folder.rglob("*"))
@@ -140,8 +145,7 @@ def nothing_grows(serve: Any, adder: Adder, tensor: str, repository: Path, flags
                 before, files = held(server), left(server.scratch)
     assert before is not None
     warm = before
-    # The last copies drain, and what they held goes with them.
-    until(lambda: growth(warm, held(server)) == [], f"no more is held than {warm}")
+    no_more_than(warm, server)
     assert left(server.scratch) == files
     assert server.end() == 0
     assert left(server.scratch) == []

@@ -62,14 +62,17 @@ def client_of_thread(url: str, **options: Any) -> Iterator[Any]:
         gevent.get_hub().destroy(destroy_loop=True)
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> object:
-    """Wait until `condition` is true; what processes do gives no event to wait for."""
+def until(condition: Callable[[], object], what: object, seconds: float = SECONDS_MAX) -> object:
+    """Wait until `condition` is true; what processes do gives no event to wait for.
+
+    what: what is waited for, as text; or asked for when it has not come.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found
         time.sleep(LOOK_SECONDS)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
 
 
 class Server:

@@ -10,9 +10,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from perf.macro.growth import growth
 from tests.system.array_calls import config_of, executions, infer, infer_each
-from tests.system.backend_growth import Asker, asked, held
+from tests.system.backend_growth import Asker, asked, held, no_more_than
 from tests.system.helpers import until
 from tests.system.tensorrt_plans import doubler, plan, tensor, two_profiles
 
@@ -247,7 +246,7 @@ def test_100_loads_leave_nothing(serve, write_plan, connect):
         if before is None:
             until(lambda: len(server.family()) == processes, f"{processes} processes")
             before = held(server)
-    until(lambda: growth(before, held(server)) == [], "what was held after 20 loads is enough")
+    no_more_than(before, server)
 
 
 def test_a_file_is_served_as_it_lies(serve_files, gpu_stand_in, tmp_path):

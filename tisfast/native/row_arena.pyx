@@ -21,6 +21,7 @@ cdef extern from "tf_arena.h":
     int tf_arena_give(tf_arena *a, uint64_t block)
     uint64_t tf_block_offset(uint64_t block)
     uint64_t tf_arena_used_bytes(const tf_arena *a)
+    uint64_t tf_arena_used_blocks(const tf_arena *a)
     int TF_LOWEST_BIT(uint64_t word) noexcept
 
 cdef int ROWS_MAX = limits.BATCH_ROWS_MAX
@@ -111,6 +112,15 @@ cdef class RowArena(Arena):
         """As Arena's, likewise."""
         self._drop_empty()
         return Arena.trim_top(self, most)
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks that are out, each row that is taken as one: a replaced model waits for these, not for empty runs."""
+        cdef RowRun run
+        cdef uint64_t used = tf_arena_used_blocks(self.blocks)
+        for run in self.runs:
+            used += run.taken - 1
+        return used
 
     @property
     def run_rows(self) -> list:
