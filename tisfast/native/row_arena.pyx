@@ -117,7 +117,7 @@ cdef class RowArena(Arena):
     def used_blocks(self) -> int:
         """Blocks that are out, each row that is taken as one: a replaced model waits for these, not for empty runs."""
         cdef RowRun run
-        cdef uint64_t used = tf_arena_used_blocks(self.blocks)
+        cdef uint64_t used = tf_arena_used_blocks(self.blocks) if self.blocks != NULL else 0
         for run in self.runs:
             used += run.taken - 1
         return used
