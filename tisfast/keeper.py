@@ -46,7 +46,7 @@ def keep(parent: int, seconds_max: float) -> None:
 
 
 def _let_go() -> None:
-    """Of all files: who waits for the end of what the child has would wait for the keeper's, too."""
+    """Close all files.  Who waits for the end of one that the child has would wait for the keeper's end, too."""
     null = os.open(os.devnull, os.O_RDWR)
     for each in range(3):
         os.dup2(null, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tests.waiting import wait_until
 from tisfast.convert import step_nursery
 from tisfast.convert.formats import shared_by
 from tisfast.convert.step_nursery import StepNursery
+from tisfast.convert.step_output import StepOutput
 from tisfast.convert.steps import StepFailed, run_step
 from tisfast.errors import Unavailable
 from tisfast.local_server import ROOT
@@ -22,6 +24,7 @@ from tisfast.local_server import ROOT
 STEPS = """
 import os, signal, tempfile, threading
 import framework
+from tests.convert import faulty_steps
 
 def tell(request, folder):
     found = {"own": os.getpid(), "of": framework.PID, "temporary": tempfile.gettempdir()}
@@ -30,6 +33,18 @@ def tell(request, folder):
 def change(request, folder):
     framework.seen = True
     return {}
+
+def expire(request, folder):
+    os.write(1, b"LICENSE EXPIRED")
+    os._exit(7)
+
+def hang(request, folder):
+    threading.Event().wait()
+
+def leave_and_kill_the_keeper(request, folder):
+    (folder / "pids").write_text(repr(faulty_steps._left()))
+    os.kill(os.getppid(), signal.SIGKILL)
+    threading.Event().wait()
 
 def stop_the_nursery(request, folder):
     os.kill(framework.PID, signal.SIGSTOP)
@@ -166,7 +181,7 @@ def test_what_an_import_does_with_ends_of_children_is_no_hindrance(framework, ru
 def test_one_that_does_not_answer_is_ended(framework, run, monkeypatch):
     monkeypatch.setattr(step_nursery, "END_SECONDS_MAX", 0.5)
     nursery = framework()
-    with pytest.raises(StepFailed, match="does not tell how it has ended"):
+    with pytest.raises(StepFailed, match="its exit status is not known"):
         run(nursery, "stop_the_nursery")
     assert run(nursery)["of"]
 
@@ -234,3 +249,58 @@ def test_an_end_leaves_no_files(framework, run):
     run(nursery)
     nursery.close()
     assert own_files() == files
+
+
+def test_ctrl_c_while_a_step_is_ended_leaves_nothing(framework, run, monkeypatch, tmp_path):
+    nursery, files, send = framework(), own_files(), signal.pidfd_send_signal
+
+    def interrupted(*given):
+        signal.raise_signal(signal.SIGINT)
+        send(*given)
+
+    monkeypatch.setattr(step_nursery.signal, "pidfd_send_signal", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(nursery, "hang", seconds=4)
+    monkeypatch.undo()
+    nursery.close()
+    assert own_files() == files and not (tmp_path / "step0" / "tmp").exists()
+
+
+def test_of_a_step_whose_keeper_is_killed_nothing_stays(framework, run, tmp_path):
+    nursery = framework()
+    with pytest.raises(StepFailed, match=r"the framework crashed \(SIGKILL\)"):
+        run(nursery, "leave_and_kill_the_keeper")
+    left = ast.literal_eval((tmp_path / "step0" / "pids").read_text())
+    assert len(left) == 4 and not any(map(psutil.pid_exists, left))
+
+
+def test_a_step_that_has_gone_when_it_is_told_to_end(framework, run, monkeypatch):
+    """As the nursery was killed while this program was stopped."""
+    nursery, read, said = framework(), StepOutput.read_until, []
+
+    def late(self, *given):
+        said.append(read(self, *given))
+        return said[-1] and len(said) != 2
+
+    monkeypatch.setattr(StepOutput, "read_until", late)
+    with pytest.raises(StepFailed, match="took longer"):
+        run(nursery, "be_killed_with_the_nursery")
+
+
+def test_a_number_that_may_be_anothers_is_let_alone(tmp_path):
+    """The kernel forgets children of a program that ignores their ends."""
+    program = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); from pathlib import Path; asked = []; "
+        "from tisfast.convert import step_nursery; step_nursery.end_session = asked.append; "
+        "from tests.convert.test_convert_steps import run_step; "
+        f"print(run_step('tests.convert.faulty_steps.echo', {{}}, Path({str(tmp_path / 'step')!r}), 60), asked)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout == "{} []\n", ran.stderr
+
+
+def test_what_a_step_prints_is_heard_though_the_import_has_closed_it(framework, run):
+    nursery = framework("os.close(1)\n")
+    for _ in range(2):
+        with pytest.raises(StepFailed, match="LICENSE EXPIRED"):
+            run(nursery, "expire")

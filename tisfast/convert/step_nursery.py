@@ -94,7 +94,8 @@ class StepNursery:
             if step < 0:
                 return self.close(has_ended=has_ended)
             if not has_ended:
-                signal.pidfd_send_signal(step, signal.SIGTERM)  # has the keeper end all
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(step, signal.SIGTERM)  # has the keeper end all
                 has_ended = output.read_until(step, time.monotonic() + END_SECONDS_MAX)
             os.close(step)
             assert self._process is not None
@@ -123,7 +124,11 @@ class StepNursery:
 
 
 class _Process(NamedTuple):
-    """keeper: of the nursery, in a session of its own: the terminal's Ctrl-C is for this program."""
+    """A nursery that runs.
+
+    keeper: in a session of its own, as the terminal's Ctrl-C is for this program; pidfd: the keeper's; orders: the
+    socket to the nursery.
+    """
 
     keeper: subprocess.Popen[bytes]
     pidfd: int
@@ -168,7 +173,9 @@ class _Process(NamedTuple):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
         _can_be_read(self.pidfd, END_SECONDS_MAX)
-        end_session(self.keeper.pid)  # where somebody has killed the keeper; nobody has waited for it
+        with suppress(ProcessLookupError):  # of a program that ignores ends of children: the number may be another's
+            signal.pidfd_send_signal(self.pidfd, 0)
+            end_session(self.keeper.pid)  # where somebody has killed the keeper
         os.close(self.pidfd)
         self.orders.close()
         return self.keeper.wait()

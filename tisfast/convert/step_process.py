@@ -39,9 +39,13 @@ def main(shared: str) -> int:
         message, descriptors, _, _ = socket.recv_fds(orders, MESSAGE_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return 0
-        _print_to(*descriptors)
+        (output,) = descriptors
+        _print_to(output)
         if shared:
             failure, shared = _imported(shared), ""
+            _print_to(output)  # what was imported may have closed these
+        if output > 2:
+            os.close(output)
         try:
             pid = _forked()
         except OSError as error:
@@ -69,8 +73,6 @@ def _taken_from_standard_input() -> socket.socket:
 def _print_to(descriptor: int) -> None:
     for each in (1, 2):
         os.dup2(descriptor, each)
-    if descriptor > 2:  # what was imported may have closed these
-        os.close(descriptor)
 
 
 def _imported(module: str) -> Exception | None:

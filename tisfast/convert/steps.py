@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast import limits
+from tisfast.convert.held_signals import held_signals
 from tisfast.convert.step_nursery import Order, StepNursery, no_process
 from tisfast.convert.step_output import StepOutput
 from tisfast.errors import BadRequest, Internal, Unavailable
@@ -68,14 +69,17 @@ def run_step(
     try:
         in_time = nursery.run(order, output, time.monotonic() + seconds_max)
     finally:
-        status = nursery.end(output, has_ended=in_time)
-        said = output.close()
-        full = _full(folder)  # before room is made
-        shutil.rmtree(temporary, ignore_errors=True)
+        with held_signals():
+            try:
+                status = nursery.end(output, has_ended=in_time)
+            finally:
+                said = output.close()
+                full = _full(folder)  # before room is made
+                shutil.rmtree(temporary, ignore_errors=True)
     if not in_time and status not in (0, REFUSED):
         raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
     if status is None:
-        raise StepFailed("the process that its own one is a fork of does not tell how it has ended, and was ended, too")
+        raise StepFailed("its exit status is not known: the process that forks the steps did not answer, and was ended")
     told = _result(folder / RESULT)
     found = told.get(FOUND)
     if status == 0 and isinstance(found, dict):
