@@ -202,7 +202,7 @@ def test_temporary_files_of_an_import_go_with_the_conversion(framework, run, tmp
 
 
 def test_what_it_prints_before_it_imports_is_of_the_first_step(framework, run, tmp_path, capfd):
-    (tmp_path / "sitecustomize.py").write_text("import os\nprint('hello')\ndel os.fork\n")
+    (tmp_path / "sitecustomize.py").write_text("import os\nprint('hello', flush=True)\ndel os.fork\n")
     with pytest.raises(StepFailed, match=r"hello.*AttributeError: module 'os' has no attribute 'fork'"):
         run(framework())
     assert capfd.readouterr() == ("", "")
