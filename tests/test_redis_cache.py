@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import trustme
 
@@ -156,6 +157,28 @@ def test_inserts_are_bounded_in_bytes(server, connect):
     assert not asker.run(hold())
     server.go_on()
     asker.run(settled(asker))  # a busy machine sends as much in more time than `close` has
+
+
+def test_an_answer_that_is_given_up_leaves_no_connection_behind(server, connect, monkeypatch):
+    """Redis hangs in the middle of it: what is not sent yet does not wait in memory until it goes on."""
+    asker = connect(port=server.port)
+    asker.keep(b"k", b"v")
+    server.hang()
+    monkeypatch.setattr(limits, "REDIS_STORE_SECONDS_MAX", 1)
+
+    async def given_up():
+        asker.store.keep(b"k", bytes(64 << 20))
+        await until(lambda: asker.store.has_room(limits.REDIS_INSERTS_BYTES_MAX))
+
+    assert connections(server) == 2
+    asker.run(given_up())
+    assert connections(server) == 1  # of the ping
+
+
+def connections(server):
+    """Sockets of this process."""
+    found = psutil.Process().net_connections("tcp4")
+    return sum(bool(each.raddr) and each.raddr.port == server.port for each in found)
 
 
 def test_a_redis_that_hangs_delays_one_lookup_by_its_timeout_and_no_further_one(server, connect, logged):

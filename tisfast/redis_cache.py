@@ -19,7 +19,9 @@ from tisfast.config.cache_flags import FLAG, RedisSettings
 from tisfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
+    from redis.asyncio import Connection, Redis
+else:
+    Connection = object
 
 log = logging.getLogger("tisfast.cache")
 Done = Callable[["bytes | None"], None]
@@ -225,6 +227,20 @@ class _Lookup:
             self.task.cancel()
 
 
+class _Prompt(Connection):
+    """A part of a connection: it ends at once.
+
+    redis-py's own stays open, with all that it has to send, until a Redis that hangs reads on: an answer that was given
+    up would take memory that nobody counts any more.
+    """
+
+    async def disconnect(self, *args: Any, **options: Any) -> None:
+        """What is not sent yet is lost."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(*args, **options)
+
+
 def _connect(settings: RedisSettings, connections: int) -> tuple[Redis, tuple[type[Exception], ...]]:
     """A client, which connects when it is asked something, and what its commands may raise."""
     try:
@@ -238,8 +254,12 @@ def _connect(settings: RedisSettings, connections: int) -> tuple[Redis, tuple[ty
             f"--{FLAG} redis needs redis-py, which cannot be imported: {error}", key=FLAG,
             hint="pip install 'tisfast[redis]'",
         ) from None  # fmt: skip
+
+    class PromptConnection(_Prompt, Connection):
+        pass
+
     options: dict[str, Any] = {
-        "connection_class": Connection,
+        "connection_class": PromptConnection,
         "host": settings.host,
         "port": settings.port,
         "username": settings.user or None,
@@ -263,7 +283,7 @@ def _tls_options(settings: RedisSettings) -> dict[str, Any]:
     assert tls is not None
     name = tls.sni or settings.host
 
-    class NamedConnection(SSLConnection):
+    class NamedConnection(_Prompt, SSLConnection):
         """Asks for, and checks, the name that `sni` says."""
 
         def _connection_arguments(self) -> dict[str, Any]:
