@@ -48,11 +48,13 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("B", a.as_numpy())]))
         return answers
 """
+# A busy machine may let a server stand still: a sequence that is idle for the usual 1 s would be over.
 SEQUENCES = """
 backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 sequence_batching {
+  max_sequence_idle_microseconds: 90000000
   control_input [
     { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
     { name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
@@ -74,12 +76,13 @@ def started(*arguments: object) -> subprocess.Popen[str]:
 
 
 def bench(*arguments: object) -> tuple[int, str, str]:
-    """Its exit code, and what it printed; it always ends."""
+    """Its exit code, and what it printed, which a test that fails shows, too; it always ends."""
     process = started(*arguments)
     try:
         out, err = process.communicate(timeout=SECONDS_MAX)
     finally:
         process.kill()
+    print(out, err, sep="\n")
     return process.returncode, out, err
 
 
