@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import signal
 import subprocess
@@ -217,20 +218,33 @@ def test_where_standard_streams_are_closed_it_works(tmp_path, closed):
     assert done.returncode == 0 and (tmp_path / "out" / "net" / "1" / "model.onnx").exists()
 
 
-def own_files():
-    return len(os.listdir("/proc/self/fd"))
+class Own:
+    """Files and children of this process, but for those that other tests have left in it."""
+
+    def __init__(self):
+        gc.collect()
+        self.files, self.children = self.now()
+
+    def now(self):
+        with os.scandir("/proc/self/fd") as found:
+            names = [each.path for each in found]
+        return {(each, os.readlink(each)) for each in names if os.path.lexists(each)}, set(psutil.Process().children())
+
+    def nothing_more(self):
+        files, children = self.now()
+        return not files - self.files and not children - self.children
 
 
 def test_where_there_is_no_pidfd_nothing_is_left(framework, run, monkeypatch):
-    nursery, files = framework(), own_files()
+    nursery, own = framework(), Own()
     monkeypatch.setattr(step_nursery.os, "pidfd_open", lambda _: os.close(1 << 20))
     with pytest.raises(Unavailable, match=r"no process could be started .* \(Bad file descriptor\)"):
         run(nursery)
-    assert own_files() == files and not psutil.Process().children()
+    assert own.nothing_more()
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing(framework, run, monkeypatch):
-    nursery, files, started = framework(), own_files(), subprocess.Popen
+    nursery, own, started = framework(), Own(), subprocess.Popen
 
     def interrupted(*given, **named):
         signal.raise_signal(signal.SIGINT)
@@ -239,20 +253,20 @@ def test_ctrl_c_while_it_starts_leaves_nothing(framework, run, monkeypatch):
     monkeypatch.setattr(step_nursery.subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(nursery)
-    assert own_files() == files and not psutil.Process().children()
+    assert own.nothing_more()
 
 
 def test_an_end_leaves_no_files(framework, run):
-    nursery, files = framework(), own_files()
+    nursery, own = framework(), Own()
     run(nursery)
     killed(nursery, run)
     run(nursery)
     nursery.close()
-    assert own_files() == files
+    assert own.nothing_more()
 
 
 def test_ctrl_c_while_a_step_is_ended_leaves_nothing(framework, run, monkeypatch, tmp_path):
-    nursery, files, send = framework(), own_files(), signal.pidfd_send_signal
+    nursery, own, send = framework(), Own(), signal.pidfd_send_signal
 
     def interrupted(*given):
         signal.raise_signal(signal.SIGINT)
@@ -263,7 +277,7 @@ def test_ctrl_c_while_a_step_is_ended_leaves_nothing(framework, run, monkeypatch
         run(nursery, "hang", seconds=4)
     monkeypatch.undo()
     nursery.close()
-    assert own_files() == files and not (tmp_path / "step0" / "tmp").exists()
+    assert own.nothing_more() and not (tmp_path / "step0" / "tmp").exists()
 
 
 def test_of_a_step_whose_keeper_is_killed_nothing_stays(framework, run, tmp_path):
