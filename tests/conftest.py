@@ -27,12 +27,6 @@ def first_free() -> int:
     return found
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of tests stay to the end: a test that collects garbage would look through them each time, for 0.3 s."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def few_files() -> Iterator[None]:
     """What a test leaves open does not hinder the tests behind it."""
