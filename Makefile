@@ -75,8 +75,8 @@ unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is
 unexport PYTHONDONTWRITEBYTECODE # some thousands of processes read the same modules: one of them compiles each
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-tensorflow test-onnx test-mlflow \
-	test-clients test-triton-qa test-c test-oracle test-oracle-together test-oracle-alone test-install test-newest test-litmus test-arm64 test-wheels coverage \
-	wheel wheel-arm64 lint types bench bench-backends bench-gpu digits digits-backends clean
+	test-clients test-triton-qa test-c test-oracle test-oracle-together test-oracle-alone test-install test-newest \
+	test-litmus test-arm64 test-wheels coverage wheel wheel-arm64 lint types bench bench-backends bench-gpu digits digits-backends clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile

@@ -227,8 +227,8 @@ class _Lookup:
             self.task.cancel()
 
 
-class _Prompt(Connection):
-    """A part of a connection: it ends at once.
+class _AbortedAtDisconnect(Connection):
+    """What our connections add to redis-py's: a disconnection waits for nothing.
 
     redis-py's own stays open, with all that it has to send, until a Redis that hangs reads on: an answer that was given
     up would take memory that nobody counts any more.
@@ -255,11 +255,11 @@ def _connect(settings: RedisSettings, connections: int) -> tuple[Redis, tuple[ty
             hint="pip install 'tisfast[redis]'",
         ) from None  # fmt: skip
 
-    class PromptConnection(_Prompt, Connection):
+    class PlainConnection(_AbortedAtDisconnect, Connection):
         pass
 
     options: dict[str, Any] = {
-        "connection_class": PromptConnection,
+        "connection_class": PlainConnection,
         "host": settings.host,
         "port": settings.port,
         "username": settings.user or None,
@@ -283,7 +283,7 @@ def _tls_options(settings: RedisSettings) -> dict[str, Any]:
     assert tls is not None
     name = tls.sni or settings.host
 
-    class NamedConnection(_Prompt, SSLConnection):
+    class NamedConnection(_AbortedAtDisconnect, SSLConnection):
         """Asks for, and checks, the name that `sni` says."""
 
         def _connection_arguments(self) -> dict[str, Any]:

@@ -76,12 +76,10 @@ class StepNursery:
         if not output.read_until(process.orders.fileno(), until):
             return False
         with held_signals():
-            answer, descriptors = process.answer()
-            if why := answer.get("error") or (answer and not descriptors and os.strerror(errno.EMFILE)):
-                raise no_process(why)
-            if not answer:
+            step = process.forked_step()
+            if step is None:
                 return True
-            (self._step,) = descriptors
+            self._step = step
         return output.read_until(self._step, until)
 
     def end(self, output: StepOutput, *, has_ended: bool) -> int | None:
@@ -153,8 +151,15 @@ class _Process(NamedTuple):
             undone.pop_all()
         return started
 
-    def answer(self) -> tuple[dict[str, Any], list[int]]:
-        """And descriptors.  An empty one: it has ended."""
+    def forked_step(self) -> int | None:
+        """A pidfd of the step's keeper, None where the nursery has ended.  Raises Unavailable."""
+        answer, descriptors = self._answer()
+        if answer and not descriptors:  # it could not fork, or this program can have no more files open
+            raise no_process(answer.get("error") or os.strerror(errno.EMFILE))
+        return descriptors[0] if descriptors else None
+
+    def _answer(self) -> tuple[dict[str, Any], list[int]]:
+        """With its descriptors; empty where the nursery has ended."""
         try:
             message, descriptors, _, _ = socket.recv_fds(self.orders, MESSAGE_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:  # with an order unread
@@ -165,7 +170,7 @@ class _Process(NamedTuple):
         """Of one that has ended, and may be forgotten.  Empty: the nursery has ended; None: it does not answer."""
         with suppress(ConnectionError):
             self.orders.send(b".")
-        return self.answer()[0] if _can_be_read(self.orders.fileno(), END_SECONDS_MAX) else None
+        return self._answer()[0] if _can_be_read(self.orders.fileno(), END_SECONDS_MAX) else None
 
     def end(self, *, has_ended: bool) -> int:
         """See StepNursery.close."""

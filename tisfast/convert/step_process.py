@@ -26,7 +26,7 @@ from tisfast.keeper import keep
 
 
 def main(shared: str) -> int:
-    """Fork a step for each order.  The standard input is the socket to who orders them; its other end's is ours.
+    """Fork a step for each order that comes by a socket, the standard input, until its other end is closed.
 
     shared: the module that all steps share, "" for none.  With an order comes the descriptor that the step prints to.
     The answer is a pidfd of the step's keeper, or why there is none.  Who has ordered it says when that process may be
