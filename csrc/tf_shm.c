@@ -64,6 +64,22 @@ int tf_die_with_parent(int sig, int parent_pid)
     return getppid() == parent_pid ? 0 : -ESRCH; /* it died before the call: nobody would ever signal us */
 }
 
+static pid_t ignoring; /* getpid() of the process that called tf_ignore_signal */
+
+static void end_unless_ignoring(int sig)
+{
+    if (getpid() == ignoring) return;
+    signal(sig, SIG_DFL);
+    kill(getpid(), sig); /* comes when this returns */
+}
+
+int tf_ignore_signal(int sig)
+{
+    struct sigaction action = {.sa_handler = end_unless_ignoring, .sa_flags = SA_RESTART};
+    ignoring = getpid();
+    return sigaction(sig, &action, NULL) < 0 ? -errno : 0;
+}
+
 int tf_pidfd_open(int pid)
 {
     long fd = syscall(SYS_pidfd_open, pid, 0);

@@ -32,6 +32,9 @@ TF_EXPORT int64_t tf_now_ns(void);
 /* Kill this process with `sig` when its parent thread ends; fails with -ESRCH if the parent is already not
  * `parent_pid`.  0 or -errno. */
 TF_EXPORT int tf_die_with_parent(int sig, int parent_pid);
+/* Ignore `sig` in this process alone: one that it forks is ended by it, and so is what it executes.  For one signal.
+ * 0 or -errno. */
+TF_EXPORT int tf_ignore_signal(int sig);
 /* pidfd_open(2), which CPython 3.8 lacks.  Descriptor or -errno. */
 TF_EXPORT int tf_pidfd_open(int pid);
 

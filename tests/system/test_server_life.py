@@ -329,6 +329,41 @@ def test_a_request_in_flight_is_finished_and_new_connections_are_refused(serve, 
     assert server.ended() == 0
 
 
+def test_a_signal_to_all_processes_finishes_what_is_in_flight_too(serve, write_model, tmp_path):
+    """systemd sends it to all of a unit, unless its KillMode says otherwise."""
+    gate = tmp_path / "gate"
+    write_model("m", with_gate(gate))
+    server = serve().ready()
+    answers: list[tuple[int, dict]] = []
+    asker = in_background(lambda: answers.append(server.infer("m")))
+    until(lambda: os.path.exists(f"{gate}.seen"), "executing")
+    family = server.family()
+    for process in reversed(family):
+        process.send_signal(signal.SIGTERM)
+    server.says("Found 1 HTTP service connections")
+    gate.touch()
+    asker.join()
+    assert answers[0][0] == 200
+    assert server.ended() == 0
+    until(lambda: gone(family), "all processes gone")
+    assert list(server.scratch.iterdir()) == []
+
+
+def test_a_signal_to_all_processes_but_the_server_changes_nothing(serve, write_model):
+    """As from `pkill -f` with the folder of the interpreter."""
+    write_model("m")
+    server = serve().ready()
+    worker = server.worker("m_0")
+    for process in server.family()[1:]:
+        process.send_signal(signal.SIGTERM)
+    assert server.infer("m")[0] == 200
+    assert server.worker("m_0") == worker
+    mark = len(server.log)
+    os.kill(worker, signal.SIGKILL)
+    server.says("instance m_0 is ready", after=mark)
+    assert server.infer("m")[0] == 200
+
+
 def test_the_countdown_ends_what_does_not_finish(serve, write_model, tmp_path):
     gate = tmp_path / "gate"
     write_model("m", with_gate(gate))

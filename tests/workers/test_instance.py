@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from tests.waiting import Gate
+from tests.waiting import Gate, wait_until
 from tests.workers.driver import FP32
-from tests.workers.models import ANSWER, both, model
+from tests.workers.models import ANSWER, FINAL, both, model
 
 
 def test_initialize_gets_its_arguments_and_finalize_runs(serve, router):
@@ -202,8 +202,38 @@ def test_what_a_model_prints_comes_out_in_whole_lines(serve, router):
 def test_a_signal_ends_an_instance_at_once(serve):
     instance = serve(model("import threading; threading.Event().wait()"))
     instance.plane.push([instance.record([1], [0])])
-    os.kill(instance.pid, signal.SIGTERM)
-    assert os.WTERMSIG(instance.exit_status()) == signal.SIGTERM
+    os.kill(instance.pid, signal.SIGQUIT)
+    assert os.WTERMSIG(instance.exit_status()) == signal.SIGQUIT
+
+
+def test_what_is_sent_to_all_processes_of_a_server_ends_no_execution(serve, tmp_path):
+    gate, seen = Gate(tmp_path / "gate"), tmp_path / "seen"
+    instance = serve(model(f"open({str(seen)!r}, 'w').close(); {gate.wait}; return [answer(arr(r))]"))
+    instance.plane.push([instance.record([1], [0])])
+    wait_until(seen.exists)
+    for number in 2 * (signal.SIGTERM, signal.SIGINT):
+        os.kill(instance.pid, number)
+    gate.open()
+    assert instance.plane.next().flags == FINAL
+    os.kill(instance.pid, signal.SIGTERM)  # while it waits for requests
+    assert instance.ask([1], [0]).flags == FINAL
+
+
+STARTS = {
+    "subprocess": "child = subprocess.Popen(['sleep', '1000']); child.terminate(); code = child.wait()",
+    "fork": "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,)); child.start(); "
+    "child.terminate(); child.join(); code = child.exitcode",
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_processes_that_a_model_starts_are_ended_by_a_sigterm(serve, start):
+    """Also a fork, which has what the instance does with signals."""
+    instance = serve(model(f"import multiprocessing, subprocess, time; {start}; print(code); return [answer(arr(r))]"))
+    instance.ask([1], [0])
+    instance.stop()
+    instance.exit_status()
+    assert instance.printed() == f"{-signal.SIGTERM}\n"
 
 
 def test_the_thread_that_hears_the_server_is_told_before_anything_is_loaded(nursery, router, tmp_path):

@@ -89,7 +89,7 @@ def test_many_children_come_and_go(nursery, serve):
     for _ in range(3):
         instances = [serve(PLAIN) for _ in range(3)]
         for instance in instances:
-            os.kill(instance.pid, signal.SIGTERM)
+            os.kill(instance.pid, signal.SIGKILL)
         ended = {nursery.receive()[0]["pid"] for _ in instances}
         assert ended == {instance.pid for instance in instances}
         assert before in (None, len(os.listdir(nursery_fds)))
@@ -111,11 +111,15 @@ def test_files_that_are_not_ours_stay_in_the_control_directory(nursery, serve):
     assert os.listdir(nursery.folder) == ["notes.txt"]
 
 
-def test_ctrl_c_is_the_servers_affair(nursery, serve):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_is_the_servers_affair(nursery, serve, number):
+    """Ctrl-C, and what systemd and `pkill` send.  What is not there is started as ever."""
     instance = serve(PLAIN)
     for pid in (nursery.process.pid, instance.pid):
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, number)
     assert instance.ask([1], [2]).status == 2
+    assert serve(PLAIN).ask([1], [2]).status == 2
+    assert Path(nursery.folder).exists()
 
 
 @pytest.mark.parametrize(

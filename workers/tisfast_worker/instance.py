@@ -41,7 +41,7 @@ def run(order, library, nursery_pid):
         library.die_with_parent(signal.SIGKILL, nursery_pid)
     except ProcessLookupError:
         return 1
-    _become_instance(order)
+    _become_instance(order, library)
     control = ControlSocket(order.endpoint)
     control.handshake()
     control.send({"t": "hello", "id": order.id, "token": order.token, "pid": os.getpid(), "abi": TF_ABI_VERSION})
@@ -58,12 +58,14 @@ def run(order, library, nursery_pid):
         return 1  # the server has gone
 
 
-def _become_instance(order):
+def _become_instance(order, library):
     """Signals, descriptors, variables: what a fresh process would have been started with."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # models may start processes of their own
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides who ends
+    # These reach all processes of a server, by a terminal or by systemd; the server decides who ends, and when.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    library.ignore_signal(signal.SIGTERM)  # in its place: processes that the model starts are ended by it, as ever
     for target, fd in zip((1, 2), order.output_fds):
         os.dup2(fd, target)
         os.close(fd)

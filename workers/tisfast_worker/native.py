@@ -69,6 +69,7 @@ _SIGNATURES = {
     "tf_guard_lost": (_u32, [_int]),
     "tf_guard_remove": (None, [_int]),
     "tf_die_with_parent": (_int, [_int, _int]),
+    "tf_ignore_signal": (_int, [_int]),
     "tf_pidfd_open": (_int, [_int]),
 }
 
@@ -101,6 +102,12 @@ class Library:
         """Have the kernel send `signal` when `parent` ends.  Raises ProcessLookupError when it already has."""
         if self.tf_die_with_parent(signal, parent) < 0:
             raise ProcessLookupError(f"parent process {parent} has already ended")
+
+    def ignore_signal(self, signal):
+        """Ignore `signal` in this process, but not in those that it forks.  Raises NativeError."""
+        error = self.tf_ignore_signal(signal)
+        if error < 0:
+            raise NativeError(-error, f"cannot ignore signal {signal}: {os.strerror(-error)}")
 
     def pidfd_open(self, pid):
         """A descriptor that becomes readable when `pid` ends.  Raises NativeError."""

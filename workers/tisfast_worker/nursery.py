@@ -105,7 +105,9 @@ class Nursery:
             self._ending = True
 
     def _on_term(self, *_):
-        self._ending = True
+        """Also who ends all processes of a server sends it, as systemd does: while the server lives, it says when."""
+        if os.getppid() != self._parent_pid:
+            self._ending = True
 
     def _receive(self):
         """Handle one packet; a ForkOrder when this is now the child."""
