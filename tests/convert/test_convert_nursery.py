@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -39,6 +41,9 @@ def expire(request, folder):
     os.write(1, b"LICENSE EXPIRED")
     os._exit(7)
 
+def divide(request, folder):
+    return 1 / 0
+
 def hang(request, folder):
     threading.Event().wait()
 
@@ -55,6 +60,15 @@ def be_killed_with_the_nursery(request, folder):
     (folder / "pid").write_text(str(os.getpid()))
     os.kill(framework.PID, signal.SIGKILL)
     threading.Event().wait()
+"""
+WAITS_FOR_ALL_CHILDREN = """
+def wait():
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            pass
+threading.Thread(target=wait, daemon=True).start()
 """
 FRAMEWORK = "import os, signal, sys, tempfile, threading\nPID = os.getpid()\n"
 
@@ -187,6 +201,14 @@ def test_one_that_does_not_answer_is_ended(framework, run, monkeypatch):
     assert run(nursery)["of"]
 
 
+def test_where_somebody_else_is_told_how_steps_end_none_succeeds(framework, run):
+    """It cannot be known whether the framework crashed at its end."""
+    nursery = framework(WAITS_FOR_ALL_CHILDREN)
+    with pytest.raises(StepFailed, match="not known: the process that forks the steps did not tell it and was ended"):
+        while True:  # once in a while the nursery is told first
+            run(nursery)
+
+
 def test_where_it_ends_in_the_last_moment_it_has_crashed(framework, run, monkeypatch):
     nursery = framework()
     killed(nursery, run)
@@ -280,6 +302,39 @@ def test_ctrl_c_while_a_step_is_ended_leaves_nothing(framework, run, monkeypatch
     assert own.nothing_more() and not (tmp_path / "step0" / "tmp").exists()
 
 
+def test_ctrl_c_behind_the_end_of_a_step_leaves_nothing(framework, run, monkeypatch, tmp_path):
+    nursery, own, close = framework(), Own(), StepOutput.close
+
+    def interrupted(self):
+        signal.raise_signal(signal.SIGINT)
+        return close(self)
+
+    monkeypatch.setattr(StepOutput, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(nursery)
+    nursery.close()
+    assert own.nothing_more() and not (tmp_path / "step0" / "tmp").exists()
+
+
+def test_where_no_more_files_can_be_opened_its_end_leaves_nothing(framework, run):
+    nursery, own = framework(), Own()
+    run(nursery)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(os.path.basename(path)) for path, _ in own.now()[0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, most[1]))
+    filled = []
+    try:
+        with suppress(OSError):
+            while True:
+                filled.append(os.dup(0))
+        nursery.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        for each in filled:
+            os.close(each)
+    assert own.nothing_more()
+
+
 def test_of_a_step_whose_keeper_is_killed_nothing_stays(framework, run, tmp_path):
     nursery = framework()
     with pytest.raises(StepFailed, match=r"the framework crashed \(SIGKILL\)"):
@@ -292,8 +347,17 @@ def test_a_step_that_has_gone_when_it_is_told_to_end(framework, run, monkeypatch
     """As the nursery was killed while this program was stopped."""
     nursery, read, said = framework(), StepOutput.read_until, []
 
-    def late(self, *given):
-        said.append(read(self, *given))
+    def has_gone(pidfd):
+        try:
+            signal.pidfd_send_signal(pidfd, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def late(self, awaited, until):
+        said.append(read(self, awaited, until))
+        if len(said) == 2:
+            wait_until(lambda: has_gone(awaited))
         return said[-1] and len(said) != 2
 
     monkeypatch.setattr(StepOutput, "read_until", late)
@@ -311,6 +375,14 @@ def test_a_number_that_may_be_anothers_is_let_alone(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.stdout == "{} []\n", ran.stderr
+
+
+@pytest.mark.parametrize("end", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr.detach()"])
+def test_streams_that_an_import_closes_are_no_hindrance(framework, run, end):
+    nursery = framework(f"{end}\n")
+    assert run(nursery)["of"]
+    with pytest.raises(StepFailed, match="^ZeroDivisionError: division by zero$"):
+        run(nursery, "divide")
 
 
 def test_what_a_step_prints_is_heard_though_the_import_has_closed_it(framework, run):

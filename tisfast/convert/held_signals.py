@@ -28,7 +28,7 @@ def held_signals() -> Iterator[None]:
             signal.signal(each, lambda number, _: came.append(number))
         yield
     finally:
-        for each, handler in held.items():
-            signal.signal(each, handler)
+        for each in sorted(held, key=SIGNALS.index, reverse=True):  # Ctrl-C's last: it may raise as soon as it is there
+            signal.signal(each, held[each])
         for number in dict.fromkeys(came):
             signal.raise_signal(number)

@@ -116,8 +116,7 @@ def _check_texts(name: str, array: Array) -> None:
                 each.encode()
         except UnicodeEncodeError:
             raise BadRequest(
-                f"the array '{name}' of the samples has the text {each!r:.60}, which is none of UTF-8: give it as "
-                "bytes"
+                f"the array '{name}' of the samples has the text {each!r:.60}, which is none of UTF-8: give it as bytes"
             ) from None
 
 

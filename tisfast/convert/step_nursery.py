@@ -85,7 +85,7 @@ class StepNursery:
     def end(self, output: StepOutput, *, has_ended: bool) -> int | None:
         """End the step, and all that it has started: its exit status, or the nursery's where that has ended.
 
-        has_ended: what `run` has said.  None: nobody knows, as the nursery does not answer.
+        has_ended: what `run` has said.  None: the nursery does not answer, or somebody else was told it there.
         """
         with held_signals():
             step, self._step = self._step, -1
@@ -178,12 +178,26 @@ class _Process(NamedTuple):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
         _can_be_read(self.pidfd, END_SECONDS_MAX)
-        with suppress(ProcessLookupError):  # of a program that ignores ends of children: the number may be another's
-            signal.pidfd_send_signal(self.pidfd, 0)
-            end_session(self.keeper.pid)  # where somebody has killed the keeper
+        number_is_its_own = self._is_remembered()
         os.close(self.pidfd)
-        self.orders.close()
-        return self.keeper.wait()
+        self.orders.close()  # both leave room, where there is none, for the files that a look at all processes needs
+        try:
+            if number_is_its_own:
+                end_session(self.keeper.pid)  # where somebody has killed the keeper
+        finally:
+            status = self.keeper.wait()
+        return status
+
+    def _is_remembered(self) -> bool:
+        """Not in a program that ignores ends of children, where the keeper has ended: its number may be another's now.
+
+        What a keeper that was killed has left there stays.
+        """
+        try:
+            signal.pidfd_send_signal(self.pidfd, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def temporary_folders(path: str) -> dict[str, str]:

@@ -15,14 +15,18 @@ import sys
 import tempfile
 import traceback
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from tisfast import limits
 from tisfast.convert.step_nursery import MESSAGE_BYTES_MAX, Order, temporary_folders
 from tisfast.convert.steps import ERROR, FOUND, REFUSED, REQUEST, RESULT
 from tisfast.errors import BadRequest
 from tisfast.keeper import keep
+
+NO_STREAM: Final = (AttributeError, OSError, ValueError)
+"""Of a standard stream that a framework has closed, or put something else in its place."""
 
 
 def main(shared: str) -> int:
@@ -117,7 +121,7 @@ def _become(order: Order, nursery: int, failure: Exception | None) -> NoReturn:
     except BadRequest as error:
         _tell(path, {ERROR: error.message}, REFUSED)
     except Exception as error:  # each framework has its own
-        traceback.print_exc()
+        _print_what_is_handled()
         _tell(path, {ERROR: f"{type(error).__name__}: {error}"}, 1)
     _tell(path, {FOUND: found or {}}, 0)
 
@@ -128,6 +132,12 @@ def _tell(folder: Path, result: dict[str, Any], status: int) -> NoReturn:
     os._exit(status)  # what frameworks do at the end of a process may hang or crash, and nothing of it is wanted
 
 
+def _print_what_is_handled() -> None:
+    with suppress(*NO_STREAM):
+        traceback.print_exc()
+
+
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for each in (sys.stdout, sys.stderr):
+        with suppress(*NO_STREAM):
+            each.flush()

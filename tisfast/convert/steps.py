@@ -79,7 +79,7 @@ def run_step(
     if not in_time and status not in (0, REFUSED):
         raise StepFailed(f"it took longer than {seconds_max:g} s; --step-seconds gives it more")
     if status is None:
-        raise StepFailed("its exit status is not known: the process that forks the steps did not answer, and was ended")
+        raise StepFailed("its exit status is not known: the process that forks the steps did not tell it and was ended")
     told = _result(folder / RESULT)
     found = told.get(FOUND)
     if status == 0 and isinstance(found, dict):
