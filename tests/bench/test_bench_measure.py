@@ -179,6 +179,28 @@ def test_a_server_that_dies_leaves_the_figures_until_then(measure):
     assert found.errors.count >= 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (SHORT, "the server cannot be reached for 3 s"),
+        (Settings(window_ms=100, trials=1), "all 1 requests of a window failed"),
+        (Settings(request_count=1), "all 1 requests of a window failed"),
+    ],
+    ids=["window", "last window", "request count"],
+)
+def test_a_server_that_dies_as_a_window_begins_is_told_as_such(measure, settings, reason):
+    """All that is of the window has failed then; behind the last one nothing is waited for."""
+
+    def answering(_: int) -> str:
+        server.end()
+        return "drop"
+
+    with StubServer(answering) as server:
+        found = measure(server.port, Job(ONE, settings, 1))
+    assert reason in found.reason and not found.stable
+    assert (found.completed, found.errors.count) == (0, 1)
+
+
 def test_no_server_is_an_error(measure):
     with StubServer() as server:
         port = server.port

@@ -203,7 +203,7 @@ def test_a_server_that_dies_leaves_what_was_measured_until_then(server):
     finally:
         process.kill()
     assert process.returncode == 1
-    assert "Not stable: the server cannot be reached for 3 s: cannot connect: Connection refused" in out
+    assert "Not stable: the server cannot be reached for 3 s: cannot connect: Connection refused" in out, out
     assert figure(out, "Request count") > 0
     assert "Failed requests: " in out
 

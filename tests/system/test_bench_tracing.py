@@ -38,8 +38,9 @@ TRACES = ["--trace-level", "TIMESTAMPS", "--trace-level", "TENSORS", "--trace-ra
 
 
 def models_traced(trace):
-    """How many traces there are; of them the file is whole at each time."""
-    return sum("model_name" in each for each in json.loads(trace.read_text())) if trace.exists() else 0
+    """How many traces there are.  The file is whole after each write, and empty before the first."""
+    text = trace.read_text() if trace.exists() else ""
+    return sum("model_name" in each for each in json.loads(text)) if text else 0
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -296,6 +296,11 @@ cdef class Loop:
         return self.slots_max - self.free_count
 
     @property
+    def lost(self) -> bool:
+        """Whether the last connection was lost, and nothing was answered since: `run` raises if that goes on."""
+        return self.lost_since != 0
+
+    @property
     def connections(self) -> int:
         """Connections, open or not."""
         return len(self.loads)

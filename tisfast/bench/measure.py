@@ -286,6 +286,9 @@ class LevelRun:
 
     # ---- windows
 
+    def _windows_max(self) -> int:
+        return 1 if self._settings.request_count else self._settings.trials
+
     def _windows(self) -> None:
         settings = self._settings
         self._clocks = clocks()
@@ -293,7 +296,7 @@ class LevelRun:
         self._loop.swap()
         self._start()
         self._measured_from = self._base
-        for _ in range(1 if settings.request_count else settings.trials):
+        for _ in range(self._windows_max()):
             self._window()
             self._close_window()
             if self._judge():
@@ -360,7 +363,8 @@ class LevelRun:
         if self._stop.requested:
             self._reason, self._interrupted = "it was interrupted; these are the figures until then", True
             return True
-        if self._failed_all:
+        waits = self._loop.lost and self._seen.closed < self._windows_max()  # whether the server comes back
+        if self._failed_all and not waits:
             self._reason = f"all {self._failed_all} requests of a window failed"
             return True
         if self._verdict is not None:
