@@ -150,6 +150,19 @@ def test_what_a_finished_job_leads_to_is_done_by_the_same_process(run):
     run(scenario)
 
 
+def test_a_signal_to_all_processes_is_the_servers_affair(run):
+    """Also of one that has just been started."""
+
+    async def scenario(bench):
+        for _ in range(2):
+            job = bench.parse()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(bench.codecs.pids[0], number)
+            assert (await bench.done(job)).error is None
+
+    run(scenario)
+
+
 def test_a_process_that_dies_costs_its_own_job(run):
     async def scenario(bench):
         await bench.done(bench.parse())

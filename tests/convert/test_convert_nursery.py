@@ -70,7 +70,12 @@ def wait():
             pass
 threading.Thread(target=wait, daemon=True).start()
 """
-FRAMEWORK = "import os, signal, sys, tempfile, threading\nPID = os.getpid()\n"
+NO_PIDFD = """
+def pidfd_open(pid):
+    raise OSError(24, os.strerror(24))
+os.pidfd_open = pidfd_open
+"""
+FRAMEWORK = "import io, os, signal, sys, tempfile, threading\nPID = os.getpid()\n"
 
 
 @pytest.fixture
@@ -205,8 +210,15 @@ def test_where_somebody_else_is_told_how_steps_end_none_succeeds(framework, run)
     """It cannot be known whether the framework crashed at its end."""
     nursery = framework(WAITS_FOR_ALL_CHILDREN)
     with pytest.raises(StepFailed, match="not known: the process that forks the steps did not tell it and was ended"):
-        while True:  # once in a while the nursery is told first
+        for _ in range(10):  # once in a while the nursery is told first
             run(nursery)
+
+
+def test_where_there_is_no_pidfd_of_a_step_there_is_a_sentence(framework, run):
+    nursery, own = framework(NO_PIDFD), Own()
+    with pytest.raises(Unavailable, match=r"no process could be started .* \(Too many open files\)"):
+        run(nursery)
+    assert own.nothing_more()
 
 
 def test_where_it_ends_in_the_last_moment_it_has_crashed(framework, run, monkeypatch):
@@ -377,7 +389,10 @@ def test_a_number_that_may_be_anothers_is_let_alone(tmp_path):
     assert ran.stdout == "{} []\n", ran.stderr
 
 
-@pytest.mark.parametrize("end", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr.detach()"])
+@pytest.mark.parametrize(
+    "end",
+    ["sys.stdout.close()", "sys.stdout = None", "sys.stderr.detach()", "sys.stderr = io.BytesIO()", "del sys.stdout"],
+)
 def test_streams_that_an_import_closes_are_no_hindrance(framework, run, end):
     nursery = framework(f"{end}\n")
     assert run(nursery)["of"]

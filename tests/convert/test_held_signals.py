@@ -27,16 +27,32 @@ def test_each_that_came_is_obeyed_once_at_the_end(heard):
     assert heard == [signal.SIGHUP, signal.SIGTERM]
 
 
-def test_ctrl_c_while_handlers_are_put_back_takes_no_other_signal_s(heard, monkeypatch):
-    """A program that lives on, as a notebook does, hears what comes later."""
-    before, put = {each: signal.getsignal(each) for each in SIGNALS}, signal.signal
+class Told(Exception):
+    """What a handler of this program raises."""
 
-    def interrupted(number, handler):
-        put(number, handler)
-        if handler is before[signal.SIGINT]:
-            signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(signal, "signal", interrupted)
-    with pytest.raises(KeyboardInterrupt), held_signals():
-        pass
-    assert {each: signal.getsignal(each) for each in SIGNALS} == before
+@pytest.mark.parametrize("number", SIGNALS)
+def test_one_that_is_told_as_handlers_are_put_back_takes_nothing_of_the_others(heard, monkeypatch, number):
+    """A program that lives on, as a notebook does, hears what came and what comes later."""
+
+    def tell(*_):
+        raise Told
+
+    own, put = signal.signal(number, tell), signal.signal
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    others = [each for each in SIGNALS[1:] if each != number]
+
+    def interrupted(which, handler):
+        put(which, handler)
+        if handler is tell:
+            signal.raise_signal(number)
+
+    try:
+        with monkeypatch.context() as patched, pytest.raises(Told), held_signals():
+            for each in others:
+                signal.raise_signal(each)
+            patched.setattr(signal, "signal", interrupted)
+        assert {each: signal.getsignal(each) for each in SIGNALS} == before
+        assert heard == others
+    finally:
+        signal.signal(number, own)

@@ -98,8 +98,8 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     assert status in ("500", "INTERNAL")
     assert text.endswith(
         f"refuses that in instance m_0_0 of model 'm' (pid {pid}) ({CLOSES}: error {NO_PEER_ACCESS}). Do not free the "
-        "memory before this process has ended: end that process by its pid (the server then starts the instance "
-        "again), unload its model (only with --model-control-mode=explicit), or end the server"
+        "memory before this process has ended: end that process by its pid with 'kill -9' (the server then starts "
+        "the instance again), unload its model (only with --model-control-mode=explicit), or end the server"
     )
     server.says(
         f"the driver does not close GPU memory of another process that instance m_0_0 of model 'm' (pid {pid}) had "
@@ -108,7 +108,7 @@ def test_who_unregisters_is_told_that_an_instance_s_driver_does_not_close_it(ser
     )
     assert refused(client.unregister_cuda_shared_memory, "given") == (status, text)
     stand_in.fail(CLOSES, 0)
-    os.kill(pid, signal.SIGTERM)  # as the error says
+    os.kill(pid, signal.SIGKILL)  # as the error says
     until(lambda: server.ask("POST", "/v2/cudasharedmemory/region/given/unregister", {})[0] == 200, "it went with it")
 
 

@@ -62,10 +62,11 @@ def test_who_unregisters_is_told_that_the_driver_does_not_close_it(regions, regi
 
 
 THIS = (
-    "Do not free the memory before this process has ended: end that process by its pid (the server then starts the "
-    "instance again), unload its model (only with --model-control-mode=explicit), or end the server"
+    "Do not free the memory before this process has ended: end that process by its pid with 'kill -9' (the server "
+    "then starts the instance again), unload its model (only with --model-control-mode=explicit), or end the server"
 )
 PROCESSES = "the processes of the instances"
+BY_PID = "that process by its pid with 'kill -9'"
 THESE = (
     "Do not free the memory before these processes have ended: end {} (the server then starts {} again), "
     "unload {} (only with --model-control-mode=explicit), or end the server"
@@ -78,10 +79,10 @@ STAYS = f"what was killed and has not ended does not end by an unload, nor with 
     [
         ([NO], "Do not free the memory before the server has ended"),
         ([INSTANCE], THIS),
-        ([INSTANCE, OTHER], THESE.format(f"{PROCESSES} by their pids", "the instances", "their models")),
+        ([INSTANCE, OTHER], THESE.format(f"{PROCESSES} by their pids with 'kill -9'", "the instances", "their models")),
         ([NO, INSTANCE], "Do not free the memory before the server has ended"),
         ([LEFT], f"Do not free the memory before this process has ended: {STAYS}"),
-        ([INSTANCE, LEFT], f"{THESE.format('that process by its pid', 'the instance', 'its model')}; {STAYS}"),
+        ([INSTANCE, LEFT], f"{THESE.format(BY_PID, 'the instance', 'its model')}; {STAYS}"),
         ([NO, LEFT], f"Do not free the memory before the server and what was killed have ended: {STAYS}"),
     ],
 )

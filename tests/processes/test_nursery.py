@@ -87,6 +87,16 @@ def test_a_process_started_early_is_adopted(loop, run):
     assert spawned.process.poll() is not None
 
 
+def test_a_sigterm_as_it_starts_is_the_servers_affair(nursery, run):
+    async def scenario():
+        up = asyncio.get_running_loop().create_task(nursery.up())
+        await until(lambda: nursery.pid)
+        os.kill(nursery.pid, signal.SIGTERM)
+        return (await up).pid
+
+    assert run(scenario()) == nursery.pid
+
+
 def test_a_child_says_hello_and_its_end_is_told(nursery, control, fds, run):
     heard: list[dict] = []
     ends: list[int | None] = []

@@ -220,6 +220,8 @@ def test_what_is_sent_to_all_processes_of_a_server_ends_no_execution(serve, tmp_
 
 
 STARTS = {
+    "put back": "import signal; put = signal.signal; put(15, put(15, signal.SIG_IGN)); "
+    "child = subprocess.Popen(['sleep', '1000']); child.terminate(); code = child.wait()",
     "subprocess": "child = subprocess.Popen(['sleep', '1000']); child.terminate(); code = child.wait()",
     "fork": "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,)); child.start(); "
     "child.terminate(); child.join(); code = child.exitcode",

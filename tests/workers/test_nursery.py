@@ -23,6 +23,16 @@ class TritonPythonModel:
         told = [f"{r.request_id()} of {len(r.inputs())}" for r in requests]
         return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(text)) for text in told]
 """
+STARTS = """
+import subprocess
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pids = [subprocess.Popen(["sleep", "1000"], start_new_session=free).pid for free in (False, True)]
+        text = " ".join(map(str, pids))
+        return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(text)) for _ in requests]
+"""
 ADD_SUB = """
 import triton_python_backend_utils as pb_utils
 
@@ -161,6 +171,14 @@ sys.stdin.read()
 """
 
 
+KEEPS_THE_SOCKET = """
+import subprocess
+keeper = subprocess.Popen(["sleep", "1000"], pass_fds=[nursery.socket.fileno()], stdout=subprocess.DEVNULL)
+print(keeper.pid, flush=True)
+sys.stdin.read()
+"""
+
+
 def test_nothing_outlives_a_server_that_is_killed(tmp_path):
     command = [sys.executable, "-c", SERVER, str(WORKERS.parent), str(tmp_path), PLAIN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
@@ -171,6 +189,41 @@ def test_nothing_outlives_a_server_that_is_killed(tmp_path):
     for pidfd in pidfds:
         os.close(pidfd)
     assert not Path(folder).exists()
+
+
+def test_a_nursery_does_not_outlive_its_server_though_another_process_keeps_the_socket(tmp_path):
+    """What the server has started may have inherited it: the kernel tells of the parent's death."""
+    kept = SERVER.replace("sys.stdin.read()", KEEPS_THE_SOCKET)
+    command = [sys.executable, "-c", kept, str(WORKERS.parent), str(tmp_path), PLAIN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        nursery_pid, _, folder = server.stdout.readline().split()
+        keeper = int(server.stdout.readline())
+        pidfd = os.pidfd_open(int(nursery_pid))
+        server.kill()
+        try:
+            assert _ended(pidfd) and not Path(folder).exists()
+        finally:
+            os.kill(keeper, signal.SIGKILL)
+            os.close(pidfd)
+
+
+@pytest.mark.parametrize("end", ["instance", "nursery"])
+def test_what_a_model_has_started_ends_with_its_instance(nursery, serve, end):
+    """Whatever ends it; but not what has a session of its own."""
+    instance = serve(STARTS)
+    left, free = (os.pidfd_open(int(pid)) for pid in instance.ask([1], [2]).text.split())
+    if end == "instance":
+        os.kill(instance.pid, signal.SIGKILL)
+        assert os.WTERMSIG(instance.exit_status()) == signal.SIGKILL
+    else:
+        nursery.close()
+    try:
+        assert _ended(left)
+        signal.pidfd_send_signal(free, 0)
+    finally:
+        signal.pidfd_send_signal(free, signal.SIGKILL)
+        for pidfd in (left, free):
+            os.close(pidfd)
 
 
 def test_an_instance_does_not_outlive_its_nursery(nursery, serve):

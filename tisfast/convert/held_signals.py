@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -13,7 +13,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def held_signals() -> Iterator[None]:
-    """What comes meanwhile is obeyed at the end: each once, as far as none before it raises, as Ctrl-C does.
+    """What comes meanwhile is obeyed at the end: each once, whatever another one raises.
 
     Of the main thread: no other one is interrupted.
     """
@@ -28,7 +28,8 @@ def held_signals() -> Iterator[None]:
             signal.signal(each, lambda number, _: came.append(number))
         yield
     finally:
-        for each in sorted(held, key=SIGNALS.index, reverse=True):  # Ctrl-C's last: it may raise as soon as it is there
-            signal.signal(each, held[each])
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
+        with ExitStack() as last:  # each of it, though a handler raises as soon as it is there again
+            for number in reversed(dict.fromkeys(came)):
+                last.callback(signal.raise_signal, number)
+            for each, handler in held.items():
+                last.callback(signal.signal, each, handler)

@@ -17,16 +17,13 @@ import traceback
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from tisfast import limits
 from tisfast.convert.step_nursery import MESSAGE_BYTES_MAX, Order, temporary_folders
 from tisfast.convert.steps import ERROR, FOUND, REFUSED, REQUEST, RESULT
 from tisfast.errors import BadRequest
 from tisfast.keeper import keep
-
-NO_STREAM: Final = (AttributeError, OSError, ValueError)
-"""Of a standard stream that a framework has closed, or put something else in its place."""
 
 
 def main(shared: str) -> int:
@@ -51,14 +48,13 @@ def main(shared: str) -> int:
         if output > 2:
             os.close(output)
         try:
-            pid = _forked()
+            pid, pidfd = _forked()
         except OSError as error:
             orders.send(json.dumps({"error": error.strerror or str(error)}).encode())
             continue
         if not pid:
             orders.close()
             _become(Order(*json.loads(message)), own, failure)
-        pidfd = os.pidfd_open(pid)
         socket.send_fds(orders, [json.dumps({"forked": True}).encode()], [pidfd])
         os.close(pidfd)
         if not orders.recv(1):
@@ -91,11 +87,34 @@ def _imported(module: str) -> Exception | None:
     return None
 
 
-def _forked() -> int:
-    """As os.fork, without the warning of Python 3.12 and later: threads that an import has started are not missed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+def _forked() -> tuple[int, int]:
+    """As os.fork, and a pidfd in the parent.  The child goes on when that is open, as a thread of what was imported may
+    wait for all children, and the number would be nobody's.  Raises OSError.
+    """
+    waits, goes_on = os.pipe()
+    pid = -1
+    try:
+        with warnings.catch_warnings():  # of Python 3.12 and later: threads that an import has started are not missed
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid:
+            return pid, _pidfd(pid)
+        os.close(goes_on)
+        os.read(waits, 1)
+        return 0, -1
+    finally:
+        os.close(waits)
+        if pid:
+            os.close(goes_on)
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)  # it waits, so the number is still its own
+        _status(pid)
+        raise
 
 
 def _status(pid: int) -> int | None:
@@ -133,11 +152,11 @@ def _tell(folder: Path, result: dict[str, Any], status: int) -> NoReturn:
 
 
 def _print_what_is_handled() -> None:
-    with suppress(*NO_STREAM):
+    with suppress(Exception):  # see _flush
         traceback.print_exc()
 
 
 def _flush() -> None:
-    for each in (sys.stdout, sys.stderr):
-        with suppress(*NO_STREAM):
-            each.flush()
+    for name in ("stdout", "stderr"):
+        with suppress(Exception):  # a framework may have closed or deleted it, or put whatever it likes in its place
+            getattr(sys, name).flush()

@@ -11,12 +11,12 @@ from tisfast.native.cuda_lanes import HANGS
 
 TO_ITS_END = (
     "A request whose client has left is executed to its end (--execution-timeout-secs ends an instance that hangs). A "
-    "model may keep inputs of requests that were answered: unload it, or end its process"
+    "model may keep inputs of requests that were answered: unload it, or end its process with 'kill -9'"
 )
 NOT_CLOSED = (
     "--execution-timeout-secs ends an instance whose batch takes too long. 'ps -o stat,wchan:40 -p PID' says whether a "
-    "process runs: T is stopped, and 'kill -CONT PID' has it go on. If you end the process, the memory is closed, and "
-    "the server starts the instance again"
+    "process runs: T is stopped, and 'kill -CONT PID' has it go on. If you end the process with 'kill -9', the memory "
+    "is closed, and the server starts the instance again"
 )
 _BY_NAME = (
     ". You unregistered all regions, so you also hear of other clients' memory, as long as this is so. To hear only of "
@@ -100,9 +100,10 @@ def _remedy(refusals: Collection[Refusal]) -> str:
         them = "the server has" if not lingering else "the server and what was killed have"
     ways = []
     if instances and not (found[By.SERVER] or found[By.BUG]):
-        it, models, again = ("that process by its pid", "its model", "the instance")
+        it, models, again = ("that process by its pid with 'kill -9'", "its model", "the instance")
         if instances > 1:
-            it, models, again = ("the processes of the instances by their pids", "their models", "the instances")
+            it = "the processes of the instances by their pids with 'kill -9'"
+            models, again = "their models", "the instances"
         ways.append(
             f"end {it} (the server then starts {again} again), unload {models} (only with "
             "--model-control-mode=explicit), or end the server"

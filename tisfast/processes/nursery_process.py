@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tisfast.end_signals import blocked_end_signals
 from tisfast.environments.run_program import foreign_environ
 from tisfast.errors import NotFound
 
@@ -54,16 +55,17 @@ def spawn_nursery(interpreter: str, variables: Mapping[str, str] | None = None, 
     # From its first instant, so that no Ctrl-C finds it in ours; older Pythons leave it to the nursery itself.
     own_group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {}
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stderr_write,
-            stderr=stderr_write,
-            close_fds=True,
-            pass_fds=(theirs.fileno(),),
-            env=None if variables is None else foreign_environ(os.environ, variables),
-            **own_group,
-        )
+        with blocked_end_signals():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr_write,
+                stderr=stderr_write,
+                close_fds=True,
+                pass_fds=(theirs.fileno(),),
+                env=None if variables is None else foreign_environ(os.environ, variables),
+                **own_group,
+            )
     except OSError:
         ours.close()
         os.close(stderr_read)

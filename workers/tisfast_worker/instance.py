@@ -39,6 +39,7 @@ def run(order, library, nursery_pid):
     """Live as the instance of `order`; returns the exit code.  Called in the forked child, with its own descriptors."""
     try:
         library.die_with_parent(signal.SIGKILL, nursery_pid)
+        os.setpgid(0, 0)  # the nursery ends those of this group that the instance has left
     except ProcessLookupError:
         return 1
     _become_instance(order, library)
@@ -60,12 +61,13 @@ def run(order, library, nursery_pid):
 
 def _become_instance(order, library):
     """Signals, descriptors, variables: what a fresh process would have been started with."""
-    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # models may start processes of their own
     # These reach all processes of a server, by a terminal or by systemd; the server decides who ends, and when.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    library.ignore_signal(signal.SIGTERM)  # in its place: processes that the model starts are ended by it, as ever
+    # Processes that the model starts are ended by SIGTERM, as ever.  Of what is done here Python knows nothing: a model
+    # that puts back what it has found there is ended by it, too, and what it starts then does not inherit to ignore it.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    library.ignore_signal(signal.SIGTERM)
     for target, fd in zip((1, 2), order.output_fds):
         os.dup2(fd, target)
         os.close(fd)

@@ -98,6 +98,7 @@ class Nursery:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the server has blocked them
         _close_foreign({0, 1, 2, self._socket.fileno(), self._wake_read, self._wake_write})
         try:
             self.library.die_with_parent(signal.SIGTERM, self._parent_pid)
@@ -147,6 +148,7 @@ class Nursery:
         self._folders.add(os.path.dirname(order.endpoint[len("ipc://") :]))
         pid = os.fork()
         if pid == 0:
+            signal.set_wakeup_fd(-1)
             _close_foreign({0, 1, 2, *fds})
             return order
         self._children[pid] = order.id
@@ -163,9 +165,10 @@ class Nursery:
 
     def _reap(self):
         while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
                 return
+            pid, status = _reaped(ended.si_pid)
             self._send({"t": "exited", "id": self._children.pop(pid, ""), "pid": pid, "status": status})
 
     def _send(self, message, fd=None):
@@ -180,9 +183,18 @@ class Nursery:
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still theirs
         for pid in self._children:
-            os.waitpid(pid, 0)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            _reaped(pid)
         for folder in self._folders:
             _remove_directory(folder)
+
+
+def _reaped(pid):
+    """The pid and wait status of an instance that has ended, with what it has left in its group: before it is reaped,
+    as the group's number may be another's then."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # there is no group yet; or another user's processes
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)
 
 
 def _leave_terminal():
