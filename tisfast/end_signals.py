@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,13 +11,14 @@ END_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 @contextmanager
-def blocked_end_signals() -> Iterator[None]:
-    """What is started meanwhile has them blocked, until it has said what it does with them and unblocks them.
+def blocked_signals(numbers: Collection[signal.Signals] = END_SIGNALS) -> Iterator[None]:
+    """What comes to this thread meanwhile is obeyed at the end.
 
-    What comes to this process meanwhile is obeyed at the end.
+    What is started meanwhile has them blocked, until it has said what it does with them and unblocks them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # handlers of what has come may raise here
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -23,16 +23,6 @@ class TritonPythonModel:
         told = [f"{r.request_id()} of {len(r.inputs())}" for r in requests]
         return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(text)) for text in told]
 """
-STARTS = """
-import subprocess
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        pids = [subprocess.Popen(["sleep", "1000"], start_new_session=free).pid for free in (False, True)]
-        text = " ".join(map(str, pids))
-        return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(text)) for _ in requests]
-"""
 ADD_SUB = """
 import triton_python_backend_utils as pb_utils
 
@@ -204,25 +194,6 @@ def test_a_nursery_does_not_outlive_its_server_though_another_process_keeps_the_
             assert _ended(pidfd) and not Path(folder).exists()
         finally:
             os.kill(keeper, signal.SIGKILL)
-            os.close(pidfd)
-
-
-@pytest.mark.parametrize("end", ["instance", "nursery"])
-def test_what_a_model_has_started_ends_with_its_instance(nursery, serve, end):
-    """Whatever ends it; but not what has a session of its own."""
-    instance = serve(STARTS)
-    left, free = (os.pidfd_open(int(pid)) for pid in instance.ask([1], [2]).text.split())
-    if end == "instance":
-        os.kill(instance.pid, signal.SIGKILL)
-        assert os.WTERMSIG(instance.exit_status()) == signal.SIGKILL
-    else:
-        nursery.close()
-    try:
-        assert _ended(left)
-        signal.pidfd_send_signal(free, 0)
-    finally:
-        signal.pidfd_send_signal(free, signal.SIGKILL)
-        for pidfd in (left, free):
             os.close(pidfd)
 
 

@@ -22,7 +22,7 @@ import msgpack
 from tisfast import limits
 from tisfast.codec.jobs import Job
 from tisfast.codec.messages import Inbox, packed
-from tisfast.end_signals import blocked_end_signals
+from tisfast.end_signals import blocked_signals
 from tisfast.errors import BY_STATUS, Internal, TisError, Unavailable
 from tisfast.types import Status
 from tisfast.wire.plain_values import describe_model
@@ -51,7 +51,7 @@ def spawn(memory_bytes: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
     command = [sys.executable, "-I", "-c", START, path, str(theirs.fileno()), str(os.getpid()), str(memory_bytes)]
     own_group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
     try:
-        with blocked_end_signals():
+        with blocked_signals():
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=True,
                 pass_fds=(theirs.fileno(),), cwd="/", **own_group,

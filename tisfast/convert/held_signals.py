@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Final
+
+from tisfast.end_signals import blocked_signals
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -28,8 +30,8 @@ def held_signals() -> Iterator[None]:
             signal.signal(each, lambda number, _: came.append(number))
         yield
     finally:
-        with ExitStack() as last:  # each of it, though a handler raises as soon as it is there again
-            for number in reversed(dict.fromkeys(came)):
-                last.callback(signal.raise_signal, number)
+        with blocked_signals(SIGNALS):  # else a handler that is there again may raise before all are
             for each, handler in held.items():
-                last.callback(signal.signal, each, handler)
+                signal.signal(each, handler)
+            for number in dict.fromkeys(came):
+                signal.raise_signal(number)

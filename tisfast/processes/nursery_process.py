@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tisfast.end_signals import blocked_end_signals
+from tisfast.end_signals import blocked_signals
 from tisfast.environments.run_program import foreign_environ
 from tisfast.errors import NotFound
 
@@ -55,7 +55,7 @@ def spawn_nursery(interpreter: str, variables: Mapping[str, str] | None = None, 
     # From its first instant, so that no Ctrl-C finds it in ours; older Pythons leave it to the nursery itself.
     own_group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {}
     try:
-        with blocked_end_signals():
+        with blocked_signals():
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -39,7 +39,6 @@ def run(order, library, nursery_pid):
     """Live as the instance of `order`; returns the exit code.  Called in the forked child, with its own descriptors."""
     try:
         library.die_with_parent(signal.SIGKILL, nursery_pid)
-        os.setpgid(0, 0)  # the nursery ends those of this group that the instance has left
     except ProcessLookupError:
         return 1
     _become_instance(order, library)
@@ -66,8 +65,10 @@ def _become_instance(order, library):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Processes that the model starts are ended by SIGTERM, as ever.  Of what is done here Python knows nothing: a model
     # that puts back what it has found there is ended by it, too, and what it starts then does not inherit to ignore it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     library.ignore_signal(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     for target, fd in zip((1, 2), order.output_fds):
         os.dup2(fd, target)
         os.close(fd)

@@ -165,10 +165,9 @@ class Nursery:
 
     def _reap(self):
         while self._children:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
                 return
-            pid, status = _reaped(ended.si_pid)
             self._send({"t": "exited", "id": self._children.pop(pid, ""), "pid": pid, "status": status})
 
     def _send(self, message, fd=None):
@@ -183,18 +182,9 @@ class Nursery:
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still theirs
         for pid in self._children:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            _reaped(pid)
+            os.waitpid(pid, 0)
         for folder in self._folders:
             _remove_directory(folder)
-
-
-def _reaped(pid):
-    """The pid and wait status of an instance that has ended, with what it has left in its group: before it is reaped,
-    as the group's number may be another's then."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # there is no group yet; or another user's processes
-        os.killpg(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)
 
 
 def _leave_terminal():
