@@ -33,6 +33,22 @@ def test_a_call_gives_its_value_or_its_error(ending):
         ending.wait_for(lambda: 1 // 0, never)
 
 
+def test_a_call_that_has_failed_is_not_abandoned_though_its_thread_lives_for_a_moment(ending, monkeypatch):
+    let_go = threading.Event()
+
+    class Lingering(threading.Thread):
+        def run(self):
+            super().run()
+            let_go.wait()
+
+    monkeypatch.setattr(threading, "Thread", Lingering)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            ending.wait_for(lambda: 1 // 0, never)
+    finally:
+        let_go.set()
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_ends_what_is_waited_for(ending, number):
     let_go = threading.Event()

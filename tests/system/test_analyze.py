@@ -128,8 +128,8 @@ profile_models:
 
 
 def test_a_variant_that_does_not_load_is_a_row(search):
-    code, text, _, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
-    assert code == 0
+    code, text, err, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
+    assert code == 0, text + err
     assert best(out) == ["instances 2", "default", "instances 3", "instances 4"], text
     assert "no room for a third instance" in (out / "results.csv").read_text().splitlines()[-1]
     assert "failed: instances 3, concurrency 8: " in text

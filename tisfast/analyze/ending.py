@@ -103,14 +103,14 @@ class Ending:
             if self.stop.requested:
                 raise Interrupted
             thread.start()
-            found = answers.get()()
-            whole = True
+            answer = answers.get()
+            whole = answer is not _interrupted  # it has given or raised something, though its thread may live a moment
         finally:
             self._ended = lambda: None
             if not whole and thread.is_alive():
                 abandon()
                 thread.join(ABANDON_SECONDS)
-        return found
+        return answer()
 
     def _signal(self, number: int, _: Any) -> None:
         self.stop.requested = True
