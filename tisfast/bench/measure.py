@@ -363,8 +363,8 @@ class LevelRun:
         if self._stop.requested:
             self._reason, self._interrupted = "it was interrupted; these are the figures until then", True
             return True
-        waits = self._loop.lost and self._seen.closed < self._windows_max()  # whether the server comes back
-        if self._failed_all and not waits:
+        server_may_return = self._loop.lost and self._seen.closed < self._windows_max()
+        if self._failed_all and not server_may_return:
             self._reason = f"all {self._failed_all} requests of a window failed"
             return True
         if self._verdict is not None:

@@ -18,7 +18,7 @@ from typing import Any
 from tisfast import tuning
 from tisfast.codec.job_runner import JobRunner
 from tisfast.codec.messages import Inbox, packed
-from tisfast.end_signals import unblock_end_signals
+from tisfast.end_signals import END_SIGNALS, unblock_end_signals
 from tisfast.native.memory import die_with_parent
 
 
@@ -58,7 +58,7 @@ def private_bytes() -> int:
 def main(arguments: Sequence[str]) -> int:
     """Serve until the server is gone."""
     fd, parent, memory_bytes = map(int, arguments)
-    for number in (signal.SIGINT, signal.SIGTERM):  # of the terminal, or of a container's end: the server tells us
+    for number in END_SIGNALS:  # of the terminal, or of a container's end: the server tells us
         signal.signal(number, signal.SIG_IGN)
     unblock_end_signals()
     die_with_parent(parent)

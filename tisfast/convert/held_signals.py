@@ -17,7 +17,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def held_signals() -> Iterator[None]:
     """What comes meanwhile is obeyed at the end: each once, whatever another one raises.
 
-    Of the main thread: no other one is interrupted.
+    Of the main thread: no other one is interrupted.  They are not blocked: what is started meanwhile would be, too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -178,7 +178,7 @@ class _Process(NamedTuple):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
         _can_be_read(self.pidfd, END_SECONDS_MAX)
-        number_is_its_own = self._is_remembered()
+        number_is_its_own = self._is_unreaped()
         os.close(self.pidfd)
         self.orders.close()  # both leave room, where there is none, for the files that a look at all processes needs
         try:
@@ -188,10 +188,9 @@ class _Process(NamedTuple):
             status = self.keeper.wait()
         return status
 
-    def _is_remembered(self) -> bool:
-        """Not in a program that ignores ends of children, where the keeper has ended: its number may be another's now.
-
-        What a keeper that was killed has left there stays.
+    def _is_unreaped(self) -> bool:
+        """Whether the keeper's number is still its own.  The kernel reaps it at once in a program that ignores SIGCHLD:
+        what a keeper that was killed has left stays then.
         """
         try:
             signal.pidfd_send_signal(self.pidfd, 0)

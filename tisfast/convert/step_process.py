@@ -140,7 +140,7 @@ def _become(order: Order, nursery: int, failure: Exception | None) -> NoReturn:
     except BadRequest as error:
         _tell(path, {ERROR: error.message}, REFUSED)
     except Exception as error:  # each framework has its own
-        _print_what_is_handled()
+        _print_traceback()
         _tell(path, {ERROR: f"{type(error).__name__}: {error}"}, 1)
     _tell(path, {FOUND: found or {}}, 0)
 
@@ -151,7 +151,7 @@ def _tell(folder: Path, result: dict[str, Any], status: int) -> NoReturn:
     os._exit(status)  # what frameworks do at the end of a process may hang or crash, and nothing of it is wanted
 
 
-def _print_what_is_handled() -> None:
+def _print_traceback() -> None:
     with suppress(Exception):  # see _flush
         traceback.print_exc()
 

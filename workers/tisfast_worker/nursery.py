@@ -106,7 +106,8 @@ class Nursery:
             self._ending = True
 
     def _on_term(self, *_):
-        """Also who ends all processes of a server sends it, as systemd does: while the server lives, it says when."""
+        """The kernel sends it when the server has ended.  Others send it to all processes of a server, as systemd does:
+        then the server decides."""
         if os.getppid() != self._parent_pid:
             self._ending = True
 
